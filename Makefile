@@ -1,0 +1,64 @@
+# Every target does its own set-up in .venv; a second run finds it done. Another Python: make PYTHON=python3.13 test
+
+PYTHON ?= python3
+FUZZ_SECONDS ?= 60
+
+python := .venv/bin/python
+code := src tests tools benchmarks
+install := $(python) -m uv pip install --quiet --python $(python)
+dev := .venv/.dev
+fuzzing := .venv/.fuzz
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+
+demo: $(dev) ## write, read, truncate and recover a log, and show its segments
+	@$(python) -m tools.demo
+
+test: $(dev) ## run the tests on two cores
+	@$(python) -m pytest --quiet --numprocesses 2 --dist worksteal
+
+check: $(dev) ## check format, lint, types, import contracts, and that tests mirror the source
+	@$(python) -m ruff format --quiet --check $(code)
+	@$(python) -m ruff check --quiet $(code)
+	@$(python) -m mypy --no-error-summary
+	@.venv/bin/lint-imports --no-logo
+	@$(python) -m tools.check_mirror
+
+bench: $(dev) ## measure codec and log beside their peers
+	@$(python) -m benchmarks
+
+fuzz: $(fuzzing) ## fuzz the decoders for FUZZ_SECONDS=60
+	@$(python) -m tools.fuzz --seconds $(FUZZ_SECONDS)
+
+fixtures: $(dev) ## capture batches from real clients and show ours to a real Apache Kafka (JDK, Maven, Node)
+	@tools/setup_debian.sh java mvn node npm
+	@$(python) -m tools.fixtures
+
+fmt: $(dev) ## format the code and repair what lint can repair
+	@$(python) -m ruff check --quiet --fix --exit-zero $(code)
+	@$(python) -m ruff format --quiet $(code)
+
+clean: ## delete the environment and every cache
+	@rm -rf .venv .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is written last, so that an interrupted set-up is done again.
+.venv/.uv:
+	@PYTHON='$(PYTHON)' tools/setup_debian.sh venv
+	@echo "Creating .venv"
+	@$(PYTHON) -m venv --clear .venv
+	@$(python) -m pip install --quiet --disable-pip-version-check uv
+	@touch $@
+
+$(dev): .venv/.uv pyproject.toml
+	@echo "Installing the packages of pyproject.toml"
+	@$(install) --group dev --editable .
+	@touch $@
+
+$(fuzzing): $(dev)
+	@echo "Installing the fuzzer"
+	@$(install) --group fuzz
+	@touch $@
+
+.PHONY: help demo test check bench fuzz fixtures fmt clean

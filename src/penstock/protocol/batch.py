@@ -1,0 +1,205 @@
+"""The header of a record batch (format v2): read, checked, and stamped in place. Records stay bytes here."""
+
+import struct
+from typing import NamedTuple
+
+from penstock.protocol.compression import Codec
+from penstock.protocol.crc32c import crc32c
+from penstock.protocol.errors import DecodeError
+from penstock.protocol.varint import Buffer
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+MAGIC = 2
+
+CODEC_BITS = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+# Where the checksummed part begins; base offset, length, leader epoch and magic lie before it and may be stamped.
+CRC_START = 21
+# What the length field does not count: itself and the base offset.
+LENGTH_OVERHEAD = 12
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header and records."""
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        number = self.attributes & CODEC_BITS
+        if number >= len(_CODECS):
+            raise _unknown_codec(number)
+        return _CODECS[number]
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the broker's clock gave the timestamp (the maximum, for every record) and not the producer's."""
+        return self.attributes & LOG_APPEND_TIME_BIT != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether the base timestamp is the time from which compaction may drop the batch's tombstones (KIP-534)."""
+        return self.attributes & DELETE_HORIZON_BIT != 0
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`, as it stands: nothing in it is checked."""
+    try:
+        return _new(BatchHeader, HEADER.unpack_from(buffer, position))
+    except struct.error:
+        raise DecodeError(
+            f"a record batch needs {HEADER.size} bytes for its header, {max(0, len(buffer) - position)} remain"
+        ) from None
+
+
+def split(buffer: Buffer, *, max_batch_bytes: int | None = None) -> list[tuple[BatchHeader, memoryview]]:
+    """The batches of a records field, which must be whole; each view covers header and records."""
+    view = memoryview(buffer)
+    end = len(view)
+    position = 0
+    batches = []
+    while position < end:
+        # First, because a message of format 0 or 1 (their magic is in the same place) may be shorter than a header.
+        if position + 16 < end and (magic := view[position + 16]) != MAGIC:
+            raise _unsupported(magic)
+        header = read_header(view, position)
+        size = header.batch_length + LENGTH_OVERHEAD
+        if size < HEADER.size:
+            raise DecodeError(f"a record batch of {size} bytes is shorter than its header of {HEADER.size}")
+        if size > end - position:
+            raise DecodeError(f"a record batch of {size} bytes does not fit the {end - position} that remain")
+        if max_batch_bytes is not None and size > max_batch_bytes:
+            raise DecodeError(
+                f"a record batch of {size} bytes is over the limit of {max_batch_bytes}; send smaller ones"
+            )
+        batches.append((header, view[position : position + size]))
+        position += size
+    return batches
+
+
+def verify(header: BatchHeader, view: Buffer) -> None:
+    """Raise a DecodeError unless `view` is one batch of the size, shape and checksum that its header says."""
+    check_shape(header, view)
+    if (crc := crc32c(memoryview(view)[CRC_START:])) != header.crc:
+        raise DecodeError(f"the record batch is damaged: its CRC32C is {crc:08x}, its header says {header.crc:08x}")
+
+
+def check_shape(header: BatchHeader, view: Buffer) -> None:
+    """The checks of `verify` that cost no pass over the bytes."""
+    if header.magic != MAGIC:
+        raise _unsupported(header.magic)
+    if len(view) != header.batch_length + LENGTH_OVERHEAD:
+        raise DecodeError(f"a record batch of {header.size} bytes was handed over as {len(view)}")
+    # After compaction there are fewer records than offsets, down to none.
+    if not 0 <= header.record_count <= header.last_offset_delta + 1 or header.last_offset_delta < 0:
+        raise DecodeError(
+            f"{header.record_count} records with a last offset delta of {header.last_offset_delta} are impossible"
+        )
+    if header.base_offset > _INT64_MAX - header.last_offset_delta:
+        raise DecodeError(f"a record batch at base offset {header.base_offset} runs past the largest offset")
+
+
+def check_produced(header: BatchHeader) -> None:
+    """Raise a DecodeError unless a producer may send a batch with this header.
+
+    Stored batches need not pass: compaction leaves gaps and brokers write control records.
+    """
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        raise DecodeError(
+            f"a produced batch counts its records from 0 without gaps: "
+            f"{header.record_count} records, last offset delta {header.last_offset_delta}"
+        )
+    attributes = header.attributes
+    if attributes & ~_PRODUCER_BITS:
+        raise DecodeError(
+            f"a producer may set the codec and transactional bits only, not attributes {attributes & 0xFFFF:#06x}"
+        )
+    if attributes & CODEC_BITS >= len(_CODECS):
+        raise _unknown_codec(attributes & CODEC_BITS)
+    # Without a producer id the other two mean nothing, and clients differ: -1 from most, 0 from kafkajs.
+    if header.producer_id < 0:
+        if header.producer_id != -1 or attributes & TRANSACTIONAL_BIT:
+            raise DecodeError(f"producer id {header.producer_id} is invalid; ask for one with InitProducerId")
+    elif header.producer_epoch < 0 or header.base_sequence < 0:
+        raise DecodeError(
+            f"producer {header.producer_id} sent epoch {header.producer_epoch} and base sequence "
+            f"{header.base_sequence}; an idempotent producer counts both from 0"
+        )
+
+
+def stamp(view: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch in place; both lie outside the checksum."""
+    _BASE_OFFSET.pack_into(view, 0, base_offset)
+    _LEADER_EPOCH.pack_into(view, 12, leader_epoch)
+
+
+def stamp_log_append_time(view: bytearray | memoryview, timestamp: int) -> None:
+    """Give every record the broker's `timestamp`, in place, and renew the checksum."""
+    view[22] |= LOG_APPEND_TIME_BIT
+    _MAX_TIMESTAMP.pack_into(view, 35, timestamp)
+    stamp_crc(view)
+
+
+def stamp_crc(view: bytearray | memoryview) -> None:
+    """Write the checksum of what follows it, in place."""
+    _CRC.pack_into(view, 17, crc32c(memoryview(view)[CRC_START:]))
+
+
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_MAX_TIMESTAMP = struct.Struct(">q")
+_CRC = struct.Struct(">I")
+
+_CODECS = tuple(Codec)
+_PRODUCER_BITS = CODEC_BITS | TRANSACTIONAL_BIT
+_INT64_MAX = 0x7FFF_FFFF_FFFF_FFFF
+
+# NamedTuple's own constructor is a Python function and costs three times as much.
+_new = tuple.__new__
+
+
+def _unsupported(magic: int) -> DecodeError:
+    if magic in (0, 1):
+        return DecodeError(f"message format {magic} is not supported; use a client that sends format 2 (Kafka 0.11)")
+    return DecodeError(f"message format {magic} is unknown; only format 2 is supported")
+
+
+def _unknown_codec(number: int) -> DecodeError:
+    return DecodeError(f"compression codec {number} is unknown; use none, gzip, snappy, lz4 or zstd")

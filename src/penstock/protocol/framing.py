@@ -1,0 +1,76 @@
+"""Frames on a stream: four bytes of length, then as many bytes. Read piece by piece and never beyond a limit."""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+from penstock.protocol.errors import DecodeError
+
+LENGTH = Struct(">i")
+DEFAULT_LIMIT = 100 * 1024 * 1024
+# The first bytes of a TLS handshake record, which on a plaintext port would be read as a length of 369 million or so.
+TLS_HELLO = b"\x16\x03"
+
+
+class FrameReader:
+    """Cuts received bytes into frames. A frame that lies whole in what was received is a view of it, without a copy;
+    one that is spread over several pieces is gathered in a buffer that grows with the bytes that really came."""
+
+    __slots__ = ("_tail", "limit")
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        self.limit = limit
+        self._tail = bytearray()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of an unfinished frame is held here."""
+        return len(self._tail)
+
+    def feed(self, data: memoryview) -> list[memoryview]:
+        """The frames that `data` completes. Views into `data` are good only as long as its bytes stay as they are."""
+        frames: list[memoryview] = []
+        position, end = 0, len(data)
+        if self._tail:
+            position = self._finish_tail(data, frames)
+        while end - position >= 4:
+            length = self._checked(LENGTH.unpack_from(data, position)[0], data[position : position + 2])
+            behind = position + 4 + length
+            if behind > end:
+                break
+            frames.append(data[position + 4 : behind])
+            position = behind
+        if position < end:
+            self._tail += data[position:]
+        return frames
+
+    def _finish_tail(self, data: memoryview, frames: list[memoryview]) -> int:
+        """Complete the frame begun earlier, if `data` does; returns how much of `data` that took."""
+        tail = self._tail
+        taken = 0
+        if len(tail) < 4:
+            taken = min(4 - len(tail), len(data))
+            tail += data[:taken]
+            if len(tail) < 4:
+                return taken
+        length = self._checked(LENGTH.unpack_from(tail)[0], tail[:2])
+        missing = min(4 + length - len(tail), len(data) - taken)
+        tail += data[taken : taken + missing]
+        if len(tail) == 4 + length:
+            frames.append(memoryview(tail)[4:])
+            self._tail = bytearray()
+        return taken + missing
+
+    def _checked(self, length: int, start: bytes | bytearray | memoryview) -> int:
+        if 0 <= length <= self.limit:
+            return length
+        if start == TLS_HELLO:
+            raise DecodeError("a TLS handshake on a plaintext port: the client must use the TLS listener, or no TLS")
+        if length < 0:
+            raise DecodeError(f"a frame of negative length ({length})")
+        raise DecodeError(f"a frame of {length} bytes is over the limit of {self.limit}")
+
+
+def frame(chunks: Sequence[Any]) -> list[Any]:
+    """The chunks of one message, with the length of them all in front."""
+    return [LENGTH.pack(sum(map(len, chunks))), *chunks]

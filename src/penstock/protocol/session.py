@@ -1,0 +1,145 @@
+"""A connection's two ends without its socket: bytes in, requests or replies out; replies in the order of requests."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.protocol.apis import Api, api
+from penstock.protocol.codec import decode, decoder, encoder
+from penstock.protocol.errors import DecodeError
+from penstock.protocol.framing import DEFAULT_LIMIT, FrameReader, frame
+from penstock.protocol.schema import Message
+from penstock.protocol.schemas.headers import RequestHeader, ResponseHeader
+from penstock.protocol.schemas.produce import ProduceRequest
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request that has come in: its header, and its body, which stays undecoded until somebody asks."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: memoryview
+    reply: list[Any] | None = None
+    answered: bool = False
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the tables know this version. Only ApiVersions can be answered when they do not."""
+        return self.version in self.api.request.schema.versions
+
+    def decode(self) -> Message:
+        return decode(self.api.request, self.version, self.body)
+
+
+class ServerSession:
+    """The broker's end."""
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        self.frames = FrameReader(limit)
+        self._unanswered: deque[Request] = deque()
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._unanswered)
+
+    def receive(self, data: bytes | memoryview) -> list[Request]:
+        """The requests that these bytes complete; DecodeError means that the connection has to be closed."""
+        requests = [read_request(received) for received in self.frames.feed(memoryview(data))]
+        self._unanswered.extend(requests)
+        return requests
+
+    def answer(self, request: Request, response: Message | None, version: int | None = None) -> list[Any]:
+        """Give a request its reply (None: it wants none) and get the chunks that may now be sent: none while an earlier
+        request is unanswered, and perhaps several replies at once."""
+        assert not request.answered, "a request is answered once"
+        if response is not None:
+            request.reply = write_response(request, response, request.version if version is None else version)
+        request.answered = True
+        chunks: list[Any] = []
+        while self._unanswered and self._unanswered[0].answered:
+            chunks += self._unanswered.popleft().reply or ()
+        return chunks
+
+    def abandon(self) -> list[Request]:
+        """The connection is gone: what was left, answered or not."""
+        left, self._unanswered = list(self._unanswered), deque()
+        return left
+
+
+class Reply(NamedTuple):
+    correlation_id: int
+    response: Message
+
+
+class ClientSession:
+    """The client's end."""
+
+    def __init__(self, client_id: str | None = None, limit: int = DEFAULT_LIMIT) -> None:
+        self.client_id = client_id
+        self.frames = FrameReader(limit)
+        self._next_id = 0
+        self._awaited: deque[tuple[int, Api, int]] = deque()
+
+    @property
+    def awaited(self) -> int:
+        return len(self._awaited)
+
+    def send(self, message: Message, version: int) -> tuple[int, list[Any]]:
+        """A request's correlation id and its chunks to send."""
+        key = type(message).schema.key
+        assert key is not None, "only a request can be sent"
+        kind = api(key)
+        correlation_id = self._next_id
+        chunks: list[Any] = []
+        header_version = kind.request_header_version(version)
+        header = RequestHeader(
+            request_api_key=kind.key,
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=self.client_id,
+        )
+        encoder(RequestHeader, header_version)(header, chunks)
+        encoder(kind.request, version)(message, chunks)
+        self._next_id = (correlation_id + 1) & 0x7FFFFFFF
+        if not (isinstance(message, ProduceRequest) and message.acks == 0):
+            self._awaited.append((correlation_id, kind, version))
+        return correlation_id, frame(chunks)
+
+    def receive(self, data: bytes | memoryview) -> list[Reply]:
+        """The replies that these bytes complete; DecodeError means that the connection has to be closed."""
+        return [self._read_reply(received) for received in self.frames.feed(memoryview(data))]
+
+    def _read_reply(self, received: memoryview) -> Reply:
+        if not self._awaited:
+            raise DecodeError("a reply came that nobody asked for")
+        correlation_id, kind, version = self._awaited.popleft()
+        header, position = decoder(ResponseHeader, kind.response_header_version(version))(received, 0)
+        if header.correlation_id != correlation_id:
+            raise DecodeError(f"a reply to request {header.correlation_id} came in place of one to {correlation_id}")
+        return Reply(correlation_id, decode(kind.response, version, received, position))
+
+
+def read_request(received: memoryview) -> Request:
+    """The request in a frame. An API that we have no tables for cannot even have its header read."""
+    if len(received) < 8:
+        raise DecodeError(f"a request of {len(received)} bytes has no header")
+    key = int.from_bytes(received[:2], "big", signed=True)
+    version = int.from_bytes(received[2:4], "big", signed=True)
+    try:
+        kind = api(key)
+    except KeyError:
+        raise DecodeError(f"unknown API key {key}") from None
+    header, position = decoder(RequestHeader, kind.request_header_version(version))(received, 0)
+    return Request(kind, version, header.correlation_id, header.client_id, received[position:])
+
+
+def write_response(request: Request, response: Message, version: int) -> list[Any]:
+    """The framed chunks of a response. `version` is the request's, but for an ApiVersions that we do not know."""
+    chunks: list[Any] = []
+    header = ResponseHeader(correlation_id=request.correlation_id)
+    encoder(ResponseHeader, request.api.response_header_version(version))(header, chunks)
+    encoder(type(response), version)(response, chunks)
+    return frame(chunks)

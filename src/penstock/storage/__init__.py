@@ -1,0 +1,1 @@
+"""The disk: logs of record batches in data folders, through `Files`. It knows bytes and offsets, and nothing else."""

@@ -1,0 +1,220 @@
+"""A data folder: the logs of a broker, one flusher for all of them, and who may use it.
+
+    <folder>/
+        lock                            held while a process uses the folder
+        folder                          checkpoint: format version and cluster id
+        recovery-points                 checkpoint: how far each log is flushed
+        clean-shutdown                  checkpoint: where each log ended, if the last stop was clean
+        <topic>-<partition>/
+            <base offset>.log           a segment: record batches as received
+            <base offset>.index         its offsets, sparse
+            <base offset>.timeindex     its timestamps, sparse
+            <offset>.snapshot           checkpoint: what the rules knew about producers
+            identity                    checkpoint: whose log this is, in bytes of the owner's
+            leader-epochs               checkpoint: which epoch began where
+            log-start                   checkpoint: the first offset, once history was truncated
+
+Payloads, little-endian. `folder` (version 1): cluster id in UTF-8. `clean-shutdown` (version 1): i64 broker epoch, then
+names and end offsets as in `recovery-points`.
+"""
+
+import os.path
+import re
+from struct import Struct
+
+from penstock.storage.checkpoint import TEMPORARY, read_checkpoint, remove_checkpoint, write_checkpoint
+from penstock.storage.descriptors import Descriptors
+from penstock.storage.errors import DirectoryRefusedError
+from penstock.storage.files import Files
+from penstock.storage.flusher import Flusher
+from penstock.storage.index_cache import IndexCache
+from penstock.storage.log import Log, LogConfig, read_identity
+from penstock.storage.recovery import RecoveryReport, open_log
+from penstock.storage.recovery_points import RecoveryPoints, pack_offsets, unpack_offsets
+from penstock.storage.segment import SegmentContext
+
+FORMAT = 1
+LOCK_FILE = "lock"
+FOLDER_FILE = "folder"
+CLEAN_SHUTDOWN_FILE = "clean-shutdown"
+_FOLDER_KIND = b"FOLD"
+_CLEAN_KIND = b"CLEN"
+_CLEAN_VERSION = 1
+_EPOCH = Struct("<q")
+_PARTITION_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+
+
+class DataDirectory:
+    """Open from construction to `close`; only a close after everything was flushed leaves the clean marker."""
+
+    def __init__(self, path: str, files: Files, *, cluster_id: str | None = None, descriptors: int = 1000) -> None:
+        self.path = path
+        self._files = files
+        self._take(cluster_id)
+        try:
+            self._points = RecoveryPoints(files, path)
+            self.last_broker_epoch, self._clean_ends = self._read_clean_marker()
+            # What is told about the last stop may not outlive it: from now on the folder is in use.
+            remove_checkpoint(files, f"{path}/{CLEAN_SHUTDOWN_FILE}")
+            self._finish_deleting()
+        except BaseException:
+            files.close(self._lock)
+            raise
+        self._descriptors = Descriptors(files, limit=descriptors)
+        self._indexes = IndexCache()
+        self._logs: dict[str, Log] = {}
+        self.reports: dict[str, RecoveryReport] = {}
+        self.flusher = Flusher(files, self._lock, self._points, self.name_of)
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last process that used the folder stopped in order."""
+        return self.last_broker_epoch is not None
+
+    def partitions(self) -> list[tuple[str, int]]:
+        """Topic and number of every partition that has a folder here."""
+        matches = [_PARTITION_NAME.fullmatch(name) for name in self._files.list(self.path)]
+        return [(match[1], int(match[2])) for match in matches if match]
+
+    def log(self, topic: str, partition: int, config: LogConfig | None = None, *, identity: bytes = b"") -> Log:
+        """The log of a partition, opened and if need be recovered the first time. A new one has no files yet. With an
+        identity, what lies here under the same name but belongs to another is set aside, not opened and not deleted."""
+        name = f"{topic}-{partition}"
+        if name not in self._logs:
+            match = _PARTITION_NAME.fullmatch(name)
+            if match is None or match.groups() != (topic, str(partition)) or topic in (".", ".."):
+                raise ValueError(f"{name!r} cannot be a folder: a topic has 1 to 249 letters, digits, '.', '_' and '-'")
+            path = f"{self.path}/{name}"
+            is_there = self._files.stat(path) is not None
+            was_flushed = self._points.get(name) > 0
+            if identity and is_there and read_identity(self._files, path, was_flushed=was_flushed) != identity:
+                self._set_aside(name, "stray")
+            config = config or LogConfig()
+            context = SegmentContext(self._files, self._descriptors, self._indexes, config.index_interval_bytes)
+            self._logs[name], self.reports[name] = open_log(
+                f"{self.path}/{name}",
+                context,
+                config,
+                recovery_point=self._points.get(name),
+                clean_end=self._clean_ends.get(name),
+                identity=identity,
+                owner=self,
+            )
+            self._clean_ends.pop(name, None)
+        return self._logs[name]
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Delete a partition's log for good. It is gone under its name at once, whatever happens then."""
+        name = f"{topic}-{partition}"
+        if name in self._logs:
+            self._logs.pop(name).let_go()
+            self.reports.pop(name, None)
+        if self._files.stat(f"{self.path}/{name}") is not None:
+            _remove_tree(self._files, self._set_aside(name, "delete"))
+
+    def close(self, *, broker_epoch: int = 0) -> None:
+        """Flush everything, and leave the marker that lets the next start trust it. What failed is not marked clean,
+        and the folder is free for others in any case."""
+        try:
+            if self.flusher.has_work:
+                self.flusher.flush()
+            ends = dict(self._clean_ends)
+            for name, log in self._logs.items():
+                log.close()
+                if log.failure is None:
+                    ends[name] = log.end_offset
+                    self._points.set(name, log.end_offset)
+            self._points.save()
+            payload = _EPOCH.pack(broker_epoch) + pack_offsets(ends)
+            write_checkpoint(self._files, f"{self.path}/{CLEAN_SHUTDOWN_FILE}", _CLEAN_KIND, _CLEAN_VERSION, payload)
+        finally:
+            self.flusher.close()
+            self._descriptors.close()
+            self._files.close(self._lock)
+
+    # What logs ask of us
+
+    def became_dirty(self, log: Log) -> None:
+        self.flusher.mark(log)
+
+    def lower_recovery_point(self, log: Log, offset: int) -> None:
+        name = self.name_of(log)
+        if self._points.get(name) > offset:
+            self._points.set(name, offset)
+            self._points.save()
+
+    def name_of(self, log: Log) -> str:
+        return log.directory.rpartition("/")[2]
+
+    def _set_aside(self, name: str, suffix: str) -> str:
+        """Rename a partition's folder so that the name is free; returns its new path."""
+        # What is known about the old log may not be held against a new one of the same name.
+        self._points.remove(name)
+        self._clean_ends.pop(name, None)
+        self._points.save()
+        number = 0
+        while self._files.stat(aside := f"{self.path}/{name}.{number}-{suffix}") is not None:
+            number += 1
+        self._files.rename(f"{self.path}/{name}", aside)
+        self._files.sync_directory(self.path)
+        return aside
+
+    def _finish_deleting(self) -> None:
+        for name in self._files.list(self.path):
+            if name.endswith("-delete"):
+                _remove_tree(self._files, f"{self.path}/{name}")
+
+    def _take(self, cluster_id: str | None) -> None:
+        """Make the folder ours, or refuse it."""
+        files, path = self._files, self.path
+        _make_directories(files, path)
+        names = set(files.list(path))
+        try:
+            self._lock = files.lock(f"{path}/{LOCK_FILE}")
+        except BlockingIOError:
+            raise DirectoryRefusedError(
+                f"{path} is in use by another process; stop it, or choose another data folder"
+            ) from None
+        try:
+            payload = read_checkpoint(files, f"{path}/{FOLDER_FILE}", _FOLDER_KIND, FORMAT)
+            if payload is None:
+                self._begin_folder(names, cluster_id or "")
+            elif cluster_id is not None and payload.decode() != cluster_id:
+                raise DirectoryRefusedError(
+                    f"{path} belongs to cluster {payload.decode()!r}, not to {cluster_id!r}; choose another data folder"
+                )
+            else:
+                cluster_id = payload.decode()
+        except BaseException:
+            files.close(self._lock)
+            raise
+        self.cluster_id = cluster_id or ""
+
+    def _begin_folder(self, names: set[str], cluster_id: str) -> None:
+        if strangers := sorted(names - {LOCK_FILE, FOLDER_FILE + TEMPORARY}):
+            raise DirectoryRefusedError(
+                f"{self.path} is no data folder of Penstock and not empty (it has {strangers[0]}); choose an empty one"
+            )
+        # Whoever made the folder may have died before its name was durable.
+        self._files.sync_directory(os.path.dirname(self.path) or ".")
+        write_checkpoint(self._files, f"{self.path}/{FOLDER_FILE}", _FOLDER_KIND, FORMAT, cluster_id.encode())
+
+    def _read_clean_marker(self) -> tuple[int | None, dict[str, int]]:
+        payload = read_checkpoint(self._files, f"{self.path}/{CLEAN_SHUTDOWN_FILE}", _CLEAN_KIND, _CLEAN_VERSION)
+        if payload is None:
+            return None, {}
+        return _EPOCH.unpack_from(payload)[0], unpack_offsets(payload[_EPOCH.size :])
+
+
+def _make_directories(files: Files, path: str) -> None:
+    if files.stat(path) is None:
+        parent = os.path.dirname(path) or "."
+        _make_directories(files, parent)
+        files.make_directory(path)
+        files.sync_directory(parent)
+
+
+def _remove_tree(files: Files, path: str) -> None:
+    for name in files.list(path):
+        files.unlink(f"{path}/{name}")
+    files.remove_directory(path)

@@ -1,0 +1,44 @@
+"""What can be wrong with a log or a data folder."""
+
+
+class StorageError(Exception):
+    """Base of the errors that storage raises besides the operating system's own."""
+
+
+class CorruptLogError(StorageError):
+    """Bytes that were safely on disk are not what they were. Nothing has been cut or served."""
+
+    def __init__(self, path: str, reason: str, *, position: int = 0) -> None:
+        super().__init__(
+            f"{path}, byte {position}: {reason}. The disk lost or changed data that had been flushed; "
+            "restore this partition from a replica or a backup, or move its folder away to start it empty"
+        )
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class CorruptCheckpointError(StorageError):
+    """A checkpoint file does not have the checksum it was written with."""
+
+
+class UnsupportedFormatError(StorageError):
+    """A file was written by a newer Penstock."""
+
+
+class LogOfflineError(StorageError):
+    """An earlier write or sync failed in a way that leaves the disk's content in doubt; the log takes nothing more."""
+
+
+class OffsetOutOfRangeError(StorageError):
+    """The log does not hold this offset: it is below its start or above its end."""
+
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} is not in the log, which goes from {start} to {end}")
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class DirectoryRefusedError(StorageError):
+    """A data folder is in use by another process, or belongs to another cluster."""

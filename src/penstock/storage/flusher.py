@@ -1,0 +1,130 @@
+"""Group commit: one flush makes durable what all logs of a data folder have written until it begins.
+
+A round has three steps, so that an event loop can leave the middle one to a thread:
+
+    round = flusher.begin()        # what to sync, as things stand
+    round.sync()                   # only this waits for the disk
+    flusher.end(round)             # the logs learn how far they are flushed
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from penstock.storage.files import Files, sync_file
+from penstock.storage.log import FlushWork, Log
+from penstock.storage.recovery_points import RecoveryPoints
+
+# Up to this many files are synced side by side; more are cheaper to sync with the whole file system (measured).
+SIDE_BY_SIDE = 8
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class FlushRound:
+    work: list[tuple[Log, FlushWork]]
+    _files: Files
+    _root_fd: int
+    _run_all: Callable[[Iterable[Callable[[], None]]], None]
+
+    def sync(self) -> None:
+        """Make all of it durable. After an OSError nothing is known about any of it; hand the error to `end`."""
+        fds = [pin.fd for _, work in self.work for pin in work.pins]
+        if len(fds) <= SIDE_BY_SIDE or not self._files.sync_filesystem(self._root_fd):
+            self._run_all([_sync(self._files, fd) for fd in fds])
+        for path in [path for _, work in self.work for path in work.dirt.files]:
+            sync_file(self._files, path)
+        # A name counts only when the bytes behind it do, so names come second.
+        for log, work in self.work:
+            if work.saves_epochs:
+                log.epochs.save()
+        for directory in {directory for _, work in self.work for directory in work.dirt.directories}:
+            self._files.sync_directory(directory)
+
+
+def _sync(files: Files, fd: int) -> Callable[[], None]:
+    return lambda: files.sync(fd)
+
+
+class Flusher:
+    """One for a data folder."""
+
+    def __init__(self, files: Files, root_fd: int, points: RecoveryPoints, name_of: Callable[[Log], str]) -> None:
+        self._files = files
+        self._root_fd = root_fd
+        self._points = points
+        self._name_of = name_of
+        self._dirty: dict[Log, None] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._is_flushing = False
+        self._points_moved = False
+        self._rolled = False
+        self._saved_at_ms = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._dirty)
+
+    @property
+    def dirty_logs(self) -> Iterable[Log]:
+        return self._dirty
+
+    def mark(self, log: Log) -> None:
+        self._dirty[log] = None
+
+    def begin(self) -> FlushRound:
+        assert not self._is_flushing, "one flush at a time"
+        self._is_flushing = True
+        dirty, self._dirty = self._dirty, {}
+        work = [(log, log.begin_flush()) for log in dirty if log.failure is None and log.is_open]
+        return FlushRound(work, self._files, self._root_fd, self._run_all)
+
+    def end(self, round: FlushRound, error: OSError | None = None) -> None:
+        """The round is over. With an error all its logs go offline: a failed sync may have dropped the very bytes, and
+        a second one would succeed without them."""
+        self._is_flushing = False
+        for log, work in round.work:
+            log.end_flush(work, error)
+            if error is None and log.is_open:
+                self._points.set(self._name_of(log), log.flushed_offset)
+                self._points_moved = True
+                self._rolled |= work.dirt.rolled
+
+    def flush(self) -> None:
+        """All three steps at once, for whoever may wait."""
+        round = self.begin()
+        try:
+            round.sync()
+        except OSError as error:
+            self.end(round, error)
+            raise
+        self.end(round)
+
+    def recovery_points_are_due(self, now_ms: int) -> bool:
+        """Whether `save_recovery_points` should be called: after a roll, and each second while anything is flushed."""
+        return self._points_moved and (self._rolled or not 0 <= now_ms - self._saved_at_ms < 1000)
+
+    def save_recovery_points(self, now_ms: int) -> None:
+        """Durable when it returns; may run in a thread."""
+        self._points_moved = self._rolled = False
+        self._saved_at_ms = now_ms
+        self._points.save()
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def _run_all(self, calls: Iterable[Callable[[], None]]) -> None:
+        """Side by side where there are several."""
+        calls = list(calls)
+        if len(calls) < 2:
+            for call in calls:
+                call()
+            return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(SIDE_BY_SIDE, "penstock-flush")
+        # All have to be done before anybody looks at the first error: a sync still running holds its descriptor.
+        done = [self._threads.submit(call) for call in calls]
+        errors = [future.exception() for future in done]
+        for error in errors:
+            if error is not None:
+                raise error

@@ -1,0 +1,87 @@
+"""Which leader epoch began at which offset: how replicas find where their logs part (KIP-101).
+
+Payload of the checkpoint `leader-epochs` (version 1): for each entry, i32 epoch and i64 start offset, little-endian.
+"""
+
+from bisect import bisect_right
+from struct import Struct
+from threading import Lock
+
+from penstock.storage.checkpoint import read_checkpoint, write_checkpoint
+from penstock.storage.files import Files
+
+FILE_NAME = "leader-epochs"
+_KIND = b"EPOC"
+_VERSION = 1
+_ENTRY = Struct("<iq")
+
+
+class LeaderEpochs:
+    """Entries in ascending order of epoch and of offset. Changes are in memory until somebody saves them."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        payload = read_checkpoint(files, path, _KIND, _VERSION)
+        self._entries: list[tuple[int, int]] = list(_ENTRY.iter_unpack(payload)) if payload else []
+        self._saved = tuple(self._entries)
+        self._saving = Lock()
+
+    @property
+    def entries(self) -> tuple[tuple[int, int], ...]:
+        """(epoch, start offset) of each."""
+        return tuple(self._entries)
+
+    @property
+    def is_saved(self) -> bool:
+        return self._saved == tuple(self._entries)
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 if there is none."""
+        return self._entries[-1][0] if self._entries else -1
+
+    def at(self, offset: int) -> int | None:
+        """The epoch in which an offset was written, if that is known."""
+        count = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        return self._entries[count - 1][0] if count else None
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """An epoch begins; one that has begun already changes nothing."""
+        if epoch <= self.latest:
+            return
+        # An epoch without a record gives way to its successor at the same offset.
+        kept = [entry for entry in self._entries if entry[1] < start_offset]
+        self._entries = [*kept, (epoch, start_offset)]
+
+    def end_offset(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """The largest epoch at or below this one, and the offset where it ends; (-1, -1) if all are newer."""
+        count = bisect_right(self._entries, epoch, key=lambda entry: entry[0])
+        if count == 0:
+            return -1, -1
+        end = self._entries[count][1] if count < len(self._entries) else log_end
+        return self._entries[count - 1][0], end
+
+    def truncate(self, end_offset: int) -> None:
+        """The log now ends here: epochs that began at or behind it never had a record."""
+        self._entries = [entry for entry in self._entries if entry[1] < end_offset]
+
+    def drop_beyond(self, end_offset: int) -> None:
+        """After a crash: epochs that began beyond what was recovered are forgotten; one may begin at the end."""
+        self._entries = [entry for entry in self._entries if entry[1] <= end_offset]
+
+    def advance_start(self, start_offset: int) -> None:
+        """The log now begins here: epochs that ended before are forgotten, the one in force moves up."""
+        count = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
+        if count:
+            self._entries = [(self._entries[count - 1][0], start_offset), *self._entries[count:]]
+
+    def save(self) -> None:
+        """Make the entries durable. The directory must exist. Two saves at once, of a flush in its thread and of an
+        election, come one after the other, and the later has the later entries."""
+        with self._saving:
+            entries = self.entries
+            if entries != self._saved:
+                payload = b"".join(_ENTRY.pack(*entry) for entry in entries)
+                write_checkpoint(self._files, self._path, _KIND, _VERSION, payload)
+                self._saved = entries

@@ -1,0 +1,446 @@
+"""One file of a log: record batches one behind the other, found through a sparse index.
+
+`<base offset, 20 digits>.log` holds batches as they were received, base offset and leader epoch stamped in:
+
+    +---------------------+---------------------+-----
+    | batch (61 B header, | batch               | ...
+    | then its records)   |                     |
+    +---------------------+---------------------+-----
+"""
+
+import os.path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from penstock.protocol.batch import HEADER, MAGIC, BatchHeader, read_header
+from penstock.storage.descriptors import Descriptors, Pinned
+from penstock.storage.errors import CorruptLogError
+from penstock.storage.files import Buffer, Files, write_all
+from penstock.storage.index import OFFSET_INDEX, TIME_INDEX, SegmentIndex
+from penstock.storage.index_cache import IndexCache
+from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.scan import AT_ONCE, BadBatchError, Batch, scan
+
+LOG_FILE = ".log"
+# Enough for the headers between two index entries, and for a large batch not much more than its header.
+_LOOKUP_BYTES = 4096
+# An index that has grown by this much of the log is saved, so that after a crash no more than this is walked again.
+_SAVE_INDEX_BYTES = 4 * 1024 * 1024
+# Above every relative offset.
+_LAST = 0x7FFF_FFFF
+
+
+class CutBackError(OSError):
+    """A write failed, and so did removing what it may have left behind."""
+
+
+@dataclass(slots=True, frozen=True)
+class SegmentContext:
+    """What all segments of a log have in common."""
+
+    files: Files
+    descriptors: Descriptors
+    indexes: IndexCache
+    index_interval_bytes: int
+
+
+class Segment:
+    """Belongs to one log, which alone knows whether it is the active one. The file is made by the first append."""
+
+    __slots__ = (
+        "_context",
+        "_index",
+        "_index_saved_at",
+        "_max_timestamp",
+        "_next_entry",
+        "_trusted_from",
+        "_verified",
+        "_writer",
+        "base_offset",
+        "end_offset",
+        "exists",
+        "size",
+        "stem",
+    )
+
+    def __init__(self, context: SegmentContext, directory: str, base_offset: int) -> None:
+        self._context = context
+        self._index: SegmentIndex | None = None
+        self._index_saved_at = 0
+        self._next_entry = 0
+        self._writer: Pinned | None = None
+        self.stem = f"{directory}/{base_offset:020}"
+        self.base_offset = base_offset
+        self.end_offset = base_offset
+        self.exists = False
+        self.size = 0
+        self._max_timestamp: int | None = -1
+        # Bytes from here on were written by this process, or checked by its recovery.
+        self._trusted_from = 0
+        # Where somebody read last in what was there before: checked once, as readers go on from where they were.
+        self._verified = (0, 0)
+
+    @property
+    def path(self) -> str:
+        return self.stem + LOG_FILE
+
+    @property
+    def created_ms(self) -> int:
+        return self.index.created_ms
+
+    @property
+    def max_timestamp(self) -> int:
+        """The newest of its records' timestamps, -1 if they have none."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self.index.max_timestamp
+        return self._max_timestamp
+
+    @property
+    def newest_ms(self) -> int:
+        """When it was last of use: the newest record's time, or else when the file was last written."""
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self._modified_ms()
+
+    @property
+    def index(self) -> SegmentIndex:
+        """The active segment holds its own; those of closed ones are loaded when asked for, and rebuilt if damaged."""
+        return self._index or self._context.indexes.get(self.stem, self._load_or_rebuild_index)
+
+    # Writing
+
+    def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], now_ms: int) -> None:
+        """Write batches that have their offsets. After an OSError the file is as it was, unless it is CutBackError."""
+        if not self.exists:
+            self._create(now_ms)
+        files = self._context.files
+        fd = self.pin_for_writing().fd
+        try:
+            if files.pwritev(fd, buffers, self.size) != sum(map(len, buffers)):
+                # Writing the same bytes to the same place once more is the simple way to deal with a short write.
+                write_all(files, fd, buffers, self.size)
+        except OSError as error:
+            try:
+                files.truncate(fd, self.size)
+            except OSError:
+                raise CutBackError(f"{self.path} could not be cut back to byte {self.size} after: {error}") from error
+            raise
+        for header in headers:
+            self._note(header, self.size)
+        if self.size - self._index_saved_at >= _SAVE_INDEX_BYTES:
+            self.save_index()
+
+    def pin_for_writing(self) -> Pinned:
+        """The descriptor that writes, and that the next sync needs; kept until `release_writer`."""
+        if self._writer is None:
+            self._writer = self._context.descriptors.pin(self.path, write=True)
+        return self._writer
+
+    @property
+    def is_open_for_writing(self) -> bool:
+        return self._writer is not None
+
+    def release_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.release()
+            self._writer = None
+
+    def save_index(self) -> None:
+        try:
+            self.index.save(self._context.files, self.stem, self.base_offset)
+        except OSError:
+            # An index is a cache and may be missing; a disk that is full or broken is told by what must be written.
+            self.index.forget_files()
+        self._index_saved_at = self.size
+
+    def close_index(self) -> None:
+        """Nothing will be appended: the index says where the batches end, and goes to where it may be forgotten."""
+        if self._index is not None:
+            if not self._index.ends_at(self.end_offset - self.base_offset, self.size):
+                self._index.add(self.end_offset - self.base_offset, self.size, self.max_timestamp)
+            self.save_index()
+            self._context.indexes.put(self.stem, self._index)
+            self._index = None
+
+    def truncate(self, batch: Batch) -> None:
+        """Cut before a batch, not the first. The cut, and that the old index files are gone, is durable."""
+        files = self._context.files
+        self.reopen_index()
+        last = self.index.floor(batch.header.base_offset - 1 - self.base_offset)
+        fd = self.pin_for_writing().fd
+        self._resume(*last)
+        files.truncate(fd, batch.position)
+        files.sync(fd)
+        self._walk(batch.position, batch.header.base_offset)
+        self._trusted_from = min(self._trusted_from, self.size)
+        self._verified = (0, 0)
+
+    def remove(self) -> None:
+        """Unlink the files, the indexes first: an index without its log is nothing. The caller syncs the directory."""
+        self.release_writer()
+        self._index = None
+        if self.exists:
+            self.remove_index_files()
+            self._context.descriptors.forget(self.path)
+            self._context.files.unlink(self.path)
+            self.exists = False
+
+    def remove_index_files(self) -> bool:
+        self._context.indexes.forget(self.stem)
+        present = [path for path in self.index_paths if self._context.files.stat(path) is not None]
+        for path in present:
+            self._context.files.unlink(path)
+        return bool(present)
+
+    @property
+    def index_paths(self) -> tuple[str, str]:
+        return self.stem + OFFSET_INDEX, self.stem + TIME_INDEX
+
+    # Opening
+
+    def open_closed(self, size: int, end_offset: int) -> None:
+        """There is a file of this name, and another segment behind it."""
+        self.exists = True
+        self.size = self._trusted_from = size
+        self.end_offset = end_offset
+        self._max_timestamp = None
+
+    def check_end(self) -> None:
+        """CorruptLogError unless the batches of a closed segment end where they should."""
+        last = self.index.floor_of_position(self.size - 1)
+        end = self.base_offset
+        for batch in self.batches(last[1], self.size, bytes_at_once=AT_ONCE):
+            end = batch.header.next_offset
+        if end != self.end_offset:
+            raise CorruptLogError(self.path, f"it ends at offset {end}, not at {self.end_offset}", position=self.size)
+
+    def open_active(self, size: int, end_offset: int) -> None:
+        """There is a file of this name, the last one, and this is where it should end."""
+        self.open_closed(size, end_offset)
+        self.check_end()
+        self.reopen_index()
+        self._next_entry = self.index.floor(_LAST)[1] + self._context.index_interval_bytes
+
+    def begin_scan(self, size: int, offset: int) -> int:
+        """For recovery: forget what the index says from `offset` on, and return where to scan from. Then come the
+        batches that prove sound, by `accept`, and `end_scan`."""
+        self.exists = True
+        self.size = size
+        self._index = SegmentIndex.load(self._context.files, self.stem, self.base_offset)
+        entry = self._index.floor(max(0, offset - 1 - self.base_offset)) if self._index else (0, 0)
+        if self._index is None or not self._points_at_a_batch(*entry):
+            self._index = SegmentIndex(self._modified_ms())
+            self._remove_index_files_durably()
+            entry = (0, 0)
+        self._resume(*entry)
+        self._trusted_from = self.size
+        return self.size
+
+    def accept(self, batch: Batch) -> None:
+        """The batch at the end of what was accepted so far is sound."""
+        self._note(batch.header, batch.position)
+
+    def end_scan(self, size: int) -> None:
+        """Cut what was not accepted. What is left is durable; if nothing is, there is no file any more."""
+        if self.size == 0:
+            self.remove()
+            return
+        fd = self.pin_for_writing().fd
+        if self.size < size:
+            self._context.files.truncate(fd, self.size)
+        self._context.files.sync(fd)
+        self.release_writer()
+
+    def reopen_index(self) -> None:
+        """Hold the index here, as an active segment does."""
+        if self._index is None:
+            self._index = self.index
+            self._context.indexes.forget(self.stem)
+
+    def _create(self, now_ms: int) -> None:
+        files = self._context.files
+        fd = files.open(self.path, write=True, create=True)
+        try:
+            # A file that a crash left under this name is not ours to continue.
+            if files.size(fd):
+                files.truncate(fd, 0)
+        finally:
+            files.close(fd)
+        self.exists = True
+        self._index = SegmentIndex(now_ms)
+
+    def _note(self, header: BatchHeader, position: int) -> None:
+        """Account for the batch that lies at `position`, the end so far."""
+        if position >= self._next_entry:
+            self.index.add(header.base_offset - self.base_offset, position, self.max_timestamp)
+            self._next_entry = position + self._context.index_interval_bytes
+        self._max_timestamp = max(self.max_timestamp, header.max_timestamp)
+        self.size = position + header.size
+        self.end_offset = header.next_offset
+
+    def _resume(self, relative: int, position: int) -> None:
+        """Go back to an index entry, as if nothing had been written behind it yet."""
+        if self.index.truncate(relative):
+            self._remove_index_files_durably()
+        self._max_timestamp = self.index.max_timestamp
+        self._next_entry = position + self._context.index_interval_bytes if self.index.offsets else 0
+        self.end_offset = self.base_offset + relative
+        self.size = position
+
+    def _walk(self, end: int, end_offset: int) -> None:
+        """Account for all batches from the end so far to a position, where the offsets end too."""
+        for batch in self.batches(self.size, end, bytes_at_once=AT_ONCE, end_offset=end_offset):
+            self._note(batch.header, batch.position)
+
+    def _remove_index_files_durably(self) -> None:
+        if self.remove_index_files():
+            self._context.files.sync_directory(os.path.dirname(self.stem))
+        self.index.forget_files()
+
+    def _load_or_rebuild_index(self) -> SegmentIndex:
+        index = SegmentIndex.load(self._context.files, self.stem, self.base_offset)
+        if index is not None and index.ends_at(self.end_offset - self.base_offset, self.size):
+            return index
+        return self._rebuild_index()
+
+    def _rebuild_index(self) -> SegmentIndex:
+        """Walk the whole file and write its index anew."""
+        rebuilt = Segment(self._context, os.path.dirname(self.stem), self.base_offset)
+        rebuilt.exists = True
+        index = rebuilt._index = SegmentIndex(self._modified_ms())
+        rebuilt._walk(self.size, self.end_offset)
+        index.add(rebuilt.end_offset - self.base_offset, rebuilt.size, rebuilt.max_timestamp)
+        rebuilt.save_index()
+        return index
+
+    def _modified_ms(self) -> int:
+        stat = self._context.files.stat(self.path)
+        return stat.modified_ms if stat else 0
+
+    # Reading
+
+    def find(self, offset: int) -> Batch:
+        """The batch that holds an offset, or the first one behind it: compaction leaves holes."""
+        relative, position = self._floor(offset)
+        before, expected = None, self.base_offset + relative
+        for batch in self.batches(position, self.size):
+            if batch.header.last_offset >= offset:
+                if batch.header.base_offset != expected:
+                    self._check_hole(before, batch)
+                return batch
+            before, expected = batch, batch.header.next_offset
+        raise CorruptLogError(self.path, f"no batch holds offset {offset}", position=position)
+
+    def batches_since(self, timestamp: int) -> Iterator[Batch]:
+        """The batches that have a record at or after a time."""
+        start = self.base_offset + self.index.floor_of_time(timestamp)
+        for batch in self.batches(self._floor(start)[1], self.size):
+            if batch.header.max_timestamp >= timestamp:
+                yield batch
+
+    def end_within(self, first: Batch, max_bytes: int, upper_bound: int) -> int:
+        """Where a read from `first` on ends: behind the last whole batch that fits in `max_bytes` and lies below
+        `upper_bound`, and behind `first` in any case."""
+        limit = first.position + max_bytes
+        end = self.size if upper_bound >= self.end_offset else self.find(upper_bound).position
+        if limit >= end:
+            return end
+        behind = first.position + first.header.size
+        if limit <= behind:
+            return behind
+        position = max(behind, self.index.floor_of_position(limit)[1])
+        for batch in self.batches(position, self.size):
+            if batch.position + batch.header.size > limit:
+                return max(behind, batch.position)
+        return self.size
+
+    def batches(
+        self,
+        position: int,
+        end: int,
+        *,
+        bytes_at_once: int = _LOOKUP_BYTES,
+        checksums: bool = False,
+        end_offset: int | None = None,
+    ) -> Iterator[Batch]:
+        """The batches from a position on, by their headers; CorruptLogError where there is none."""
+        end_offset = self.end_offset if end_offset is None else end_offset
+        try:
+            yield from self.scan(position, end, end_offset, bytes_at_once=bytes_at_once, checksums=checksums)
+        except BadBatchError as bad:
+            raise CorruptLogError(self.path, bad.reason, position=bad.position) from None
+
+    def scan(
+        self, position: int, end: int, end_offset: int, *, bytes_at_once: int = AT_ONCE, checksums: bool = True
+    ) -> Iterator[Batch]:
+        """The batches from a position on; BadBatchError where there is none, or where a checksum is wrong."""
+        offsets = range(self.base_offset, end_offset)
+        with self.pin() as pinned:
+            files, fd = self._context.files, pinned.fd
+            yield from scan(files, fd, position, end, offsets=offsets, bytes_at_once=bytes_at_once, checksums=checksums)
+
+    def pin(self) -> Pinned:
+        return self._context.descriptors.pin(self.path)
+
+    def read(self, pinned: Pinned, position: int, length: int) -> bytes:
+        return self._context.files.pread(pinned.fd, length, position)
+
+    def is_cached(self, pinned: Pinned, position: int, length: int) -> bool:
+        return self._context.files.is_cached(pinned.fd, position, length)
+
+    def is_verified(self, position: int, end: int) -> bool:
+        """Whether the checksums of a range have been checked since the log was opened."""
+        start, stop = self._verified
+        return position >= self._trusted_from or (start <= position and (end <= stop or stop >= self._trusted_from))
+
+    def verify(self, position: int, end: int, epochs: LeaderEpochs) -> None:
+        """Check a range of whole batches that `find` has found: CorruptLogError if a bit has changed."""
+        for _ in self.checked(position, end, epochs):
+            pass
+        start, stop = self._verified
+        self._verified = (start, max(stop, end)) if start <= position <= stop else (position, end)
+
+    def checked(self, position: int, end: int, epochs: LeaderEpochs) -> Iterator[Batch]:
+        """The batches of a range, once nothing is wrong with them."""
+        expected = None
+        for batch in self.batches(position, end, bytes_at_once=AT_ONCE, checksums=True):
+            header = batch.header
+            # Checksums do not cover what a leader stamps: the epoch is known, and the offset has to fit its neighbours.
+            if header.leader_epoch != (epoch := epochs.at(header.last_offset)) and epoch is not None:
+                reason = f"leader epoch {header.leader_epoch} where {epoch} should be"
+                raise CorruptLogError(self.path, reason, position=batch.position)
+            if header.base_offset != expected and expected is not None:
+                self._check_hole(None, batch)
+            yield batch
+            expected = header.next_offset
+
+    def _check_hole(self, before: Batch | None, batch: Batch) -> None:
+        """Offsets are missing before a batch. That is compaction, or else a changed bit: in the count of the batch
+        before, which has a checksum, or in the offset of this one, which then goes beyond what follows."""
+        if before is not None:
+            for _ in self.batches(before.position, batch.position, checksums=True):
+                pass
+        for _ in islice(self.batches(batch.position, self.size), 2):
+            pass
+
+    def _floor(self, offset: int) -> tuple[int, int]:
+        """The index entry at or below an offset. If it points at anything but its batch, the index is made anew."""
+        relative = max(0, offset - self.base_offset)
+        entry = self.index.floor(relative)
+        if entry[0] and not self._points_at_a_batch(*entry):
+            rebuilt = self._rebuild_index()
+            if self._index is not None:
+                self._index = rebuilt
+            else:
+                self._context.indexes.put(self.stem, rebuilt)
+            entry = rebuilt.floor(relative)
+        return entry
+
+    def _points_at_a_batch(self, relative: int, position: int) -> bool:
+        if position + HEADER.size > self.size:
+            return relative == 0
+        with self.pin() as pinned:
+            data = self.read(pinned, position, HEADER.size)
+        header = read_header(data)
+        return header.magic == MAGIC and header.base_offset == self.base_offset + relative

@@ -1,0 +1,278 @@
+"""Both ends of a connection, in memory."""
+
+from collections import deque
+from random import Random
+from typing import Any
+
+import pytest
+
+from penstock.protocol.apis import all_apis, api
+from penstock.protocol.codec import decode, encode
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.errors import DecodeError, EncodeError
+from penstock.protocol.framing import frame
+from penstock.protocol.schema import Message
+from penstock.protocol.schemas.groups import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.schemas.headers import RequestHeader, ResponseHeader
+from penstock.protocol.schemas.metadata import MetadataRequest, MetadataResponse
+from penstock.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from penstock.protocol.schemas.versions import ApiVersion, ApiVersionsResponse
+from penstock.protocol.session import ClientSession, Request, ServerSession
+from tests.protocol.messages import random_message, versions_of
+
+
+def joined(chunks: list[Any]) -> bytes:
+    return b"".join(chunks)
+
+
+def sent(client: ClientSession, message: Message, version: int) -> bytes:
+    _, chunks = client.send(message, version)
+    return joined(chunks)
+
+
+def framed(*parts: bytes) -> bytes:
+    return joined(frame(parts))
+
+
+def request_bytes(key: int, version: int, correlation_id: int, rest: bytes) -> bytes:
+    header = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+    return framed(header, correlation_id.to_bytes(4, "big"), rest)
+
+
+def test_a_request_comes_with_its_header_and_is_decoded_when_asked() -> None:
+    client, server = ClientSession("me"), ServerSession()
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
+    (request,) = server.receive(sent(client, heartbeat, 4))
+    assert (request.api, request.version, request.correlation_id, request.client_id) == (api(12), 4, 0, "me")
+    assert request.is_supported
+    assert request.decode() == heartbeat
+
+
+def test_a_client_may_have_no_name() -> None:
+    (request,) = ServerSession().receive(sent(ClientSession(), HeartbeatRequest(), 0))
+    assert request.client_id is None
+
+
+def test_the_records_of_a_request_are_views_of_what_came() -> None:
+    produce = ProduceRequest(topic_data=[TopicProduceData(partition_data=[PartitionProduceData(records=b"records")])])
+    data = sent(ClientSession(), produce, 9)
+    (request,) = ServerSession().receive(data)
+    decoded = request.decode()
+    assert isinstance(decoded, ProduceRequest)
+    records = decoded.topic_data[0].partition_data[0].records
+    assert isinstance(records, memoryview)
+    assert records.obj is data
+
+
+def test_replies_leave_in_the_order_of_requests() -> None:
+    client, server = ClientSession(), ServerSession()
+    data = b"".join(sent(client, HeartbeatRequest(generation_id=number), 4) for number in range(4))
+    first, second, third, fourth = server.receive(data)
+    assert server.unanswered == 4
+    assert server.answer(third, HeartbeatResponse(throttle_time_ms=3)) == []
+    assert server.answer(second, HeartbeatResponse(throttle_time_ms=2)) == []
+    together = server.answer(first, HeartbeatResponse(throttle_time_ms=1))
+    last = server.answer(fourth, HeartbeatResponse(throttle_time_ms=4))
+    assert server.unanswered == 0
+    replies = client.receive(joined(together)) + client.receive(joined(last))
+    assert [reply.correlation_id for reply in replies] == [0, 1, 2, 3]
+    assert [reply.response for reply in replies] == [HeartbeatResponse(throttle_time_ms=n) for n in (1, 2, 3, 4)]
+
+
+def test_a_produce_request_without_acks_is_answered_by_silence() -> None:
+    client, server = ClientSession(), ServerSession()
+    data = sent(client, ProduceRequest(acks=0), 9) + sent(client, HeartbeatRequest(), 4)
+    assert client.awaited == 1
+    produce, heartbeat = server.receive(data)
+    held = server.answer(heartbeat, HeartbeatResponse(error_code=27))
+    assert held == []
+    released = server.answer(produce, None)
+    (reply,) = client.receive(joined(released))
+    assert (reply.correlation_id, reply.response) == (1, HeartbeatResponse(error_code=27))
+
+
+def test_a_produce_request_with_acks_is_answered() -> None:
+    client, server = ClientSession(), ServerSession()
+    (request,) = server.receive(sent(client, ProduceRequest(acks=-1), 9))
+    assert client.awaited == 1
+    (reply,) = client.receive(joined(server.answer(request, ProduceResponse(throttle_time_ms=5))))
+    assert reply.response == ProduceResponse(throttle_time_ms=5)
+    assert client.awaited == 0
+
+
+def test_a_request_is_answered_once() -> None:
+    server = ServerSession()
+    (request,) = server.receive(sent(ClientSession(), HeartbeatRequest(), 4))
+    server.answer(request, HeartbeatResponse())
+    with pytest.raises(AssertionError, match="a request is answered once"):
+        server.answer(request, HeartbeatResponse())
+
+
+def test_an_answer_that_cannot_be_written_leaves_the_request_open_for_another() -> None:
+    client, server = ClientSession(), ServerSession()
+    (request,) = server.receive(sent(client, HeartbeatRequest(), 4))
+    with pytest.raises(EncodeError):
+        server.answer(request, HeartbeatResponse(error_code=1 << 20))
+    assert server.unanswered == 1
+    (reply,) = client.receive(joined(server.answer(request, HeartbeatResponse(error_code=-1))))
+    assert reply.response == HeartbeatResponse(error_code=-1)
+
+
+def test_an_abandoned_connection_hands_back_what_it_had_not_sent() -> None:
+    client, server = ClientSession(), ServerSession()
+    first, second = server.receive(sent(client, HeartbeatRequest(), 4) + sent(client, HeartbeatRequest(), 4))
+    server.answer(second, HeartbeatResponse())
+    assert server.abandon() == [first, second]
+    assert server.unanswered == 0
+
+
+@pytest.mark.parametrize("key", [-1, 4, 55, 32767])
+def test_an_unknown_api_key_ends_the_connection(key: int) -> None:
+    with pytest.raises(DecodeError, match=f"unknown API key {key}$"):
+        ServerSession().receive(request_bytes(key, 0, 1, b"\xff\xff"))
+
+
+@pytest.mark.parametrize("size", range(8))
+def test_a_request_shorter_than_a_header_ends_the_connection(size: int) -> None:
+    with pytest.raises(DecodeError, match=f"a request of {size} bytes has no header"):
+        ServerSession().receive(framed(bytes(size)))
+
+
+def test_a_header_that_is_cut_off_ends_the_connection() -> None:
+    with pytest.raises(DecodeError, match="RequestHeader v1: "):
+        ServerSession().receive(request_bytes(12, 0, 1, b"\0\5ab"))
+
+
+def test_a_version_without_tables_is_seen_before_decoding() -> None:
+    (request,) = ServerSession().receive(request_bytes(12, 99, 1, b"\xff\xff\0"))
+    assert not request.is_supported
+    with pytest.raises(DecodeError, match="HeartbeatRequest has no version 99"):
+        request.decode()
+
+
+@pytest.mark.parametrize("version", [5, 99, 32767, -1])
+def test_api_versions_of_an_unknown_version_is_readable_and_answered_in_version_0(version: int) -> None:
+    server = ServerSession()
+    rest = b"\0\2me\0" if version > 0 else b"\0\2me"
+    (request,) = server.receive(request_bytes(18, version, 7, rest + b"whatever a later version has"))
+    assert (request.api.name, request.client_id, request.is_supported) == ("ApiVersions", "me", False)
+    ranges = [ApiVersion(api_key=18, min_version=0, max_version=4)]
+    answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=ranges)
+    data = joined(server.answer(request, answer, version=0))
+    assert data == bytes.fromhex("00000010 00000007 0023 00000001 0012 0000 0004")
+
+
+def test_a_connection_has_the_limit_it_was_given() -> None:
+    with pytest.raises(DecodeError, match="over the limit of 20"):
+        ServerSession(limit=20).receive(bytes.fromhex("00000015"))
+    with pytest.raises(DecodeError, match="over the limit of 20"):
+        ClientSession(limit=20).receive(bytes.fromhex("00000015"))
+
+
+def test_a_client_numbers_its_requests_and_reads_replies_by_their_version() -> None:
+    client = ClientSession("me")
+    assert [client.send(MetadataRequest(), version)[0] for version in (1, 9)] == [0, 1]
+    assert client.awaited == 2
+    old, new = MetadataResponse(controller_id=5), MetadataResponse(controller_id=6, throttle_time_ms=1)
+    data = framed(encode(ResponseHeader(correlation_id=0), 0), encode(old, 1))
+    data += framed(encode(ResponseHeader(correlation_id=1), 1), encode(new, 9))
+    replies = client.receive(data)
+    assert [(reply.correlation_id, reply.response) for reply in replies] == [(0, old), (1, new)]
+    assert client.awaited == 0
+
+
+def test_a_request_begins_with_the_header_of_its_version() -> None:
+    client = ClientSession("me")
+    for version, header_version in ((3, 1), (4, 2)):
+        data = memoryview(sent(client, HeartbeatRequest(group_id="g"), version))[4:]
+        body = encode(HeartbeatRequest(group_id="g"), version)
+        header = decode(RequestHeader, header_version, data[: -len(body)])
+        assert (header.request_api_key, header.request_api_version, header.client_id) == (12, version, "me")
+        assert data[-len(body) :].tobytes() == body
+
+
+def test_a_request_that_cannot_be_written_awaits_no_reply() -> None:
+    client = ClientSession()
+    with pytest.raises(EncodeError):
+        client.send(HeartbeatRequest(group_id=None), 4)  # type: ignore[arg-type]
+    assert client.awaited == 0
+    assert client.send(HeartbeatRequest(), 4)[0] == 0
+
+
+def test_only_requests_can_be_sent() -> None:
+    with pytest.raises(AssertionError, match="only a request can be sent"):
+        ClientSession().send(RequestHeader(), 1)
+
+
+def test_a_reply_out_of_order_is_refused() -> None:
+    client = ClientSession()
+    client.send(HeartbeatRequest(), 0)
+    client.send(HeartbeatRequest(), 0)
+    with pytest.raises(DecodeError, match="a reply to request 1 came in place of one to 0"):
+        client.receive(framed(encode(ResponseHeader(correlation_id=1), 0), encode(HeartbeatResponse(), 0)))
+
+
+def test_a_reply_that_nobody_asked_for_is_refused() -> None:
+    with pytest.raises(DecodeError, match="a reply came that nobody asked for"):
+        ClientSession().receive(framed(encode(ResponseHeader(), 0), encode(HeartbeatResponse(), 0)))
+
+
+def test_a_reply_with_bytes_behind_it_is_refused() -> None:
+    client = ClientSession()
+    client.send(HeartbeatRequest(), 0)
+    with pytest.raises(DecodeError, match="HeartbeatResponse v0: 1 bytes too many"):
+        client.receive(framed(encode(ResponseHeader(), 0), encode(HeartbeatResponse(), 0), b"\0"))
+
+
+def test_correlation_ids_start_again_before_they_become_negative() -> None:
+    client = ClientSession()
+    client._next_id = 0x7FFFFFFF
+    assert client.send(HeartbeatRequest(), 4)[0] == 0x7FFFFFFF
+    assert client.send(HeartbeatRequest(), 4)[0] == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_client_and_a_server_understand_each_other_however_their_bytes_are_cut(seed: int) -> None:
+    rng = Random(seed)
+    client, server = ClientSession("me"), ServerSession()
+    asked: deque[tuple[Message, int]] = deque()
+    expected: deque[Message] = deque()
+    responses: dict[int, Message] = {}
+    to_server, to_client = bytearray(), bytearray()
+    open_requests: list[Request] = []
+    kinds = all_apis()
+    unsent = 60
+    while unsent or asked or expected or open_requests:
+        match rng.randrange(4):
+            case 0 if unsent:
+                kind = rng.choice(kinds)
+                version = rng.choice(versions_of(kind.request))
+                message = random_message(kind.request, version, rng)
+                wants_reply = not (isinstance(message, ProduceRequest) and message.acks == 0)
+                correlation_id, chunks = client.send(message, version)
+                to_server += joined(chunks)
+                asked.append((message, version))
+                if wants_reply:
+                    responses[correlation_id] = random_message(kind.response, version, rng)
+                    expected.append(responses[correlation_id])
+                unsent -= 1
+            case 1:
+                for request in server.receive(taken(to_server, rng)):
+                    assert (request.decode(), request.version) == asked.popleft(), f"seed {seed}"
+                    open_requests.append(request)
+            case 2 if open_requests:
+                request = open_requests.pop(rng.randrange(len(open_requests)))
+                to_client += joined(server.answer(request, responses.get(request.correlation_id)))
+            case 3:
+                for reply in client.receive(taken(to_client, rng)):
+                    assert reply.response == responses[reply.correlation_id], f"seed {seed}"
+                    assert reply.response == expected.popleft(), f"seed {seed}"
+    assert (server.unanswered, client.awaited, len(to_server), len(to_client)) == (0, 0, 0, 0), f"seed {seed}"
+
+
+def taken(stream: bytearray, rng: Random) -> bytes:
+    """Some of what is under way, as a socket would give it."""
+    size = rng.choice((1, 3, 10, 1000, 100_000))
+    piece = bytes(stream[:size])
+    del stream[:size]
+    return piece

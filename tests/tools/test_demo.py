@@ -1,0 +1,73 @@
+"""The demo, as `make demo` runs it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What the demo prints, and the folder that its temporary files go to."""
+    folder = tmp_path_factory.mktemp("demo")
+    return run_demo(folder, columns=100), folder
+
+
+def run_demo(folder: Path, *, columns: int) -> str:
+    command = [sys.executable, "-m", "tools.demo"]
+    environment = {**os.environ, "TMPDIR": str(folder), "COLUMNS": str(columns)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_the_demo_takes_every_step(demo: tuple[str, Path]) -> None:
+    steps = ["Write", "Read", "Find", "Truncate the end", "Truncate the history", "Crash", "Stop and start"]
+    places = [demo[0].find(f"\n{step} ") for step in steps]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_the_demo_shows_segments_and_records(demo: tuple[str, Path]) -> None:
+    assert len(re.findall(r"^\d{20}\.log", demo[0], re.MULTILINE)) > 10
+    assert '4,321  11-12 16:50  customer-85  {"order":4321,"item":"blade","pieces":32}' in demo[0]
+    assert '4,800  11-13 12:00  customer-4  {"order":4800,"item":"valve","pieces":31}' in demo[0]
+
+
+def test_the_demo_deletes_files_at_both_ends(demo: tuple[str, Path]) -> None:
+    assert "and ends at 5,000." in demo[0]
+    assert "the log starts at 1,000. Files deleted: 1." in demo[0]
+    assert "told: offset 1000 is not in the log, which goes from 1500 to 5000." in demo[0]
+
+
+def test_the_demo_recovers_all_flushed_records_from_a_torn_log(demo: tuple[str, Path]) -> None:
+    assert "last stop  not clean" in demo[0]
+    assert "All 6,500 flushed records are there." in demo[0]
+    scanned, total = re.findall(r"scanned +([\d,]+) of ([\d,]+) bytes", demo[0])[0]
+    assert 0 < number(scanned) < number(total)
+    cut = re.search(r"cut off +([\d,]+) bytes +\n +because +\d{20}\.log, byte \d+: ", demo[0])
+    assert cut is not None
+    assert number(cut[1]) > 0
+
+
+def test_the_demo_reopens_without_a_scan_after_a_clean_stop(demo: tuple[str, Path]) -> None:
+    assert re.search(r"last stop  clean +\n  scanned +0 of [\d,]+ bytes", demo[0])
+
+
+def test_the_demo_leaves_nothing_behind(demo: tuple[str, Path]) -> None:
+    assert list(demo[1].iterdir()) == []
+
+
+def test_the_demo_fits_a_narrow_terminal(tmp_path: Path) -> None:
+    shown = run_demo(tmp_path, columns=80)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown, "a table is too wide"
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
