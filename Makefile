@@ -12,10 +12,11 @@ fuzzing := .venv/.fuzz
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
-demo: $(dev) ## write, read, truncate and recover a log, and show its segments
+demo: $(dev) ## serve a Kafka client, then write, read, truncate and recover a log
 	@$(python) -m tools.demo
 
-test: $(dev) ## run the tests on two cores
+test: $(dev) ## run the tests on two cores (with real clients: JDK, Maven, Node, kcat)
+	@$(python) -m tools.clients
 	@$(python) -m pytest --quiet --numprocesses 2 --dist worksteal
 
 check: $(dev) ## check format, lint, types, import contracts, and that tests mirror the source
@@ -40,7 +41,7 @@ fmt: $(dev) ## format the code and repair what lint can repair
 	@$(python) -m ruff format --quiet $(code)
 
 clean: ## delete the environment and every cache
-	@rm -rf .venv .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	@rm -rf .venv .cache .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so that an interrupted set-up is done again.

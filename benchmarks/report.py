@@ -58,22 +58,19 @@ class Table:
 
 def show(table: Table, console: Console) -> None:
     has_targets = any(row.targets for row in table.rows)
-    drawn = RichTable(title=table.title, caption=table.how, box=box.SIMPLE_HEAD, title_justify="left")
-    drawn.caption_justify = "left"
-    for number, column in enumerate(table.rows[0].values):
-        drawn.add_column(column, justify="right" if number else "left")
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column, value in table.rows[0].values.items():
+        drawn.add_column(column, justify="left" if isinstance(value, str) else "right")
     if has_targets:
         drawn.add_column("target")
         drawn.add_column("met")
     for row in table.rows:
         cells = [value if isinstance(value, str) else format_number(value) for value in row.values.values()]
         if has_targets:
-            cells += [
-                ", ".join(dict.fromkeys(map(str, row.targets))),
-                {True: "[green]yes", False: "[red]no", None: ""}[row.is_met],
-            ]
+            targets = dict.fromkeys(map(str, row.targets))
+            cells += [", ".join(targets), {True: "[green]yes", False: "[red]no", None: ""}[row.is_met]]
         drawn.add_row(*cells)
-    console.print(drawn)
+    console.print(f"\n[bold]{table.title}[/bold]\n{table.how}", drawn)
 
 
 def format_number(value: float) -> str:

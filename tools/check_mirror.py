@@ -6,7 +6,7 @@ from pathlib import Path
 GENERATED = "protocol/schemas/"
 """Written by a generator and tested as a whole, through the codec."""
 
-CROSS_CUTTING = ("clients/", "formats/", "tools/")
+CROSS_CUTTING = ("clients/", "formats/", "system/", "tools/")
 """Folders of tests whose subject is no single module: other people's clients, files on disk, our own tools."""
 
 

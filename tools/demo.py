@@ -1,4 +1,4 @@
-"""`make demo`: a log in a temporary folder is written, read, truncated, crashed and recovered, and shows its files."""
+"""`make demo`: a broker serves a real client, then a log is written, read, truncated, crashed and recovered."""
 
 import json
 import os
@@ -22,6 +22,7 @@ from penstock.storage.errors import OffsetOutOfRangeError
 from penstock.storage.files import RealFiles
 from penstock.storage.log import Log, LogConfig
 from penstock.storage.retention import DAY_MS
+from tools.broker_demo import BrokerDemo
 
 TOPIC = "orders"
 NAME = f"{TOPIC}-0"
@@ -51,7 +52,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         console = Console(highlight=False)
         console.width = min(console.width, 100)
-        Demo(folder, console).run()
+        BrokerDemo(folder, console).run()
+        Demo(os.path.join(folder, "log"), console).run()
     return 0
 
 

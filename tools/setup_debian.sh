@@ -20,6 +20,7 @@ is_there() {
 package_of() {
     case $1 in
         java) echo default-jdk-headless ;;
+        kcat) echo kcat ;;
         mvn) echo maven ;;
         node) echo nodejs ;;
         npm) echo npm ;;

@@ -12,9 +12,9 @@ from penstock.protocol.records import iterate
 from penstock.protocol.schemas.headers import RequestHeader
 from penstock.protocol.schemas.produce import ProduceRequest
 from penstock.protocol.session import read_request
-from tools.fixtures.capture import BATCHES, FRAMES, RECORDS, VERSIONS, expected_records
-from tools.fixtures.clients import CLIENTS, Client
-from tools.fixtures.records import TOPICS, canonical_records, load, without_offset
+from tools.clients.client import Client
+from tools.clients.records import TOPICS, canonical_records, load, without_offset
+from tools.fixtures.capture import BATCHES, CLIENTS, FRAMES, RECORDS, VERSIONS
 
 FRAME_NAMES = sorted(path.stem for path in FRAMES.glob("*.bin"))
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -39,7 +39,7 @@ class TestBatches:
         records = list(iterate(batch))
 
         assert header.codec is codec
-        assert [without_offset(record) for record in records] == expected_records(client)
+        assert [without_offset(record) for record in records] == client.sends(canonical_records())
         assert [record.offset for record in records] == list(range(header.record_count))
         assert header.max_timestamp == max(record.timestamp for record in records)
 

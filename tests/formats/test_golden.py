@@ -7,14 +7,23 @@ from typing import Any
 
 import pytest
 
-from penstock.storage.checkpoint import write_checkpoint
+from penstock.protocol.batch import split
+from penstock.protocol.records import NewRecord, build
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.errors import UnsupportedFormatError
 from penstock.storage.files import RealFiles
+from tests.storage.store import make_newer
 from tools.golden import BROKER_EPOCH, CONFIG, IDENTITY, START_MS, describe, write
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMATS = sorted(path.name for path in GOLDEN.iterdir())
+NEWEST = GOLDEN / FORMATS[-1] / "data"
+WITH_VERSION = sorted(
+    path.relative_to(NEWEST).as_posix()
+    for path in NEWEST.rglob("*")
+    if path.is_file() and path.suffix != ".log" and path.name != "lock"
+)
+"""Every file of the newest folder that carries a version; batches have one of their own, and a lock is empty."""
 
 
 @pytest.fixture(params=FORMATS)
@@ -41,11 +50,39 @@ def test_there_is_a_golden_folder_of_the_first_format() -> None:
     assert "format-1" in FORMATS
 
 
+def test_a_golden_folder_is_small_and_has_every_kind_of_file(folder: Path) -> None:
+    files = [path for path in (folder / "data").rglob("*") if path.is_file()]
+    assert {path.suffix or path.name for path in files} == {
+        "clean-shutdown", "folder", "identity", "leader-epochs", "lock", "log-start", "recovery-points",
+        ".index", ".log", ".snapshot", ".timeindex",
+    }  # fmt: skip
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 30_000
+
+
+def test_a_golden_folder_has_all_codecs_and_two_epochs_and_a_beginning_that_is_gone(folder: Path) -> None:
+    payments = expected(folder)["payments-0"]
+    assert {record["codec"] for record in payments["records"]} == {"NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD"}
+    assert len(payments["epochs"]) > 1
+    assert payments["start"] > payments["segments"][0] > 0, "files are gone, and a batch is out of reach"
+
+
 def test_a_golden_folder_has_everything_that_was_put_into_it(folder: Path) -> None:
     directory = DataDirectory(str(folder / "data"), RealFiles(), cluster_id="golden-cluster")
     assert directory.last_broker_epoch == BROKER_EPOCH
     assert described(directory) == expected(folder)
     assert all(report.scanned_bytes == 0 for report in directory.reports.values()), "a clean stop is trusted"
+    directory.close()
+
+
+def test_the_indexes_of_a_golden_folder_are_used_as_they_are(folder: Path) -> None:
+    indexes = sorted((folder / "data").rglob("*index"))
+    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in indexes]
+    assert before
+    directory = DataDirectory(str(folder / "data"), RealFiles())
+    described(directory)
+    for topic, partition in directory.partitions():
+        directory.log(topic, partition).find_timestamp(START_MS + 20_000)
+    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in indexes] == before
     directory.close()
 
 
@@ -64,6 +101,7 @@ def test_a_golden_folder_of_a_process_that_was_killed_is_recovered(folder: Path)
     directory = DataDirectory(str(folder / "data"), RealFiles())
     assert not directory.was_clean
     assert described(directory) == expected(folder)
+    assert all(report.cut_bytes == 0 for report in directory.reports.values())
     directory.close()
 
 
@@ -71,22 +109,24 @@ def test_a_golden_folder_goes_on_growing(folder: Path) -> None:
     directory = DataDirectory(str(folder / "data"), RealFiles())
     log = directory.log("payments", 0, CONFIG, identity=IDENTITY)
     before = log.end_offset
-    log.begin_epoch(9)
+    batch = build([NewRecord(b"new", timestamp=START_MS + 1_000_000)])
+    assert log.append(split(batch), leader_epoch=9, now_ms=START_MS + 1_000_000) == before
     directory.close()
     directory = DataDirectory(str(folder / "data"), RealFiles())
     log = directory.log("payments", 0, CONFIG, identity=IDENTITY)
     assert log.epochs.entries[-1] == (9, before)
+    records = describe(log)["records"]
+    assert records[:-1] == expected(folder)["payments-0"]["records"]
+    assert (records[-1]["offset"], records[-1]["value"]) == (before, "new")
     directory.close()
 
 
-@pytest.mark.parametrize("name", ["folder", "recovery-points", "clean-shutdown", "payments-0/leader-epochs"])
-def test_a_newer_version_is_refused_with_a_clear_message(folder: Path, name: str) -> None:
-    path = folder / "data" / name
-    data = bytearray(path.read_bytes())
-    kind, payload = bytes(data[4:8]), bytes(data[18:])
-    write_checkpoint(RealFiles(), str(path), kind, 2, payload)
+@pytest.mark.parametrize("name", WITH_VERSION)
+def test_a_newer_version_is_refused_with_a_clear_message(tmp_path: Path, name: str) -> None:
+    shutil.copytree(NEWEST, tmp_path / "data")
+    make_newer(RealFiles(), str(tmp_path / "data" / name))
     with pytest.raises(UnsupportedFormatError, match=f"{name} has format 2, and this Penstock reads up to 1; upgrade"):
-        described(DataDirectory(str(folder / "data"), RealFiles()))
+        described(DataDirectory(str(tmp_path / "data"), RealFiles()))
 
 
 def test_the_present_code_writes_the_newest_format(tmp_path: Path) -> None:

@@ -48,6 +48,18 @@ def test_a_request_comes_with_its_header_and_is_decoded_when_asked() -> None:
     assert request.decode() == heartbeat
 
 
+@pytest.mark.parametrize("version", [9, 13])
+def test_all_topics_may_be_asked_for_as_librdkafka_does(version: int) -> None:
+    wanted = MetadataRequest(topics=None, allow_auto_topic_creation=True)
+    body = encode(wanted, version)
+    assert body[:1] == b"\0"
+    [request] = ServerSession().receive(request_bytes(3, version, 0, b"\xff\xff\0" + bytes(3) + body))
+    assert request.decode() == wanted
+    [request] = ServerSession().receive(request_bytes(3, version, 0, b"\xff\xff\0" + bytes(4) + body))
+    with pytest.raises(DecodeError):
+        request.decode()
+
+
 def test_a_client_may_have_no_name() -> None:
     (request,) = ServerSession().receive(sent(ClientSession(), HeartbeatRequest(), 0))
     assert request.client_id is None

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from penstock.protocol.batch import BatchHeader, read_header, split
 from penstock.protocol.compression import Codec
+from penstock.protocol.crc32c import crc32c
 from penstock.protocol.records import NewRecord, build, iterate
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.files import Buffer, Files, write_all
@@ -128,3 +129,14 @@ def overwrite(files: Files, path: str, data: Buffer) -> None:
             write_all(files, fd, [data], 0)
     finally:
         files.close(fd)
+
+
+def make_newer(files: Files, path: str) -> None:
+    """Raise the version that a checkpoint or an index carries, as a later Penstock would."""
+    data = bytearray(contents(files, path))
+    if data[:4] == b"PSCK":
+        data[8:10] = (int.from_bytes(data[8:10], "little") + 1).to_bytes(2, "little")
+        data[14:18] = crc32c(bytes(data[4:14] + data[18:])).to_bytes(4, "little")
+    else:
+        data[4:6] = (2).to_bytes(2, "little")
+    overwrite(files, path, data)

@@ -1,5 +1,7 @@
-"""A data folder: whose it is, what a stop leaves behind, and what is refused."""
+"""A data folder: who may use it, what a clean stop is worth, and what is refused with which words."""
 
+import errno
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -7,225 +9,425 @@ from pathlib import Path
 import pytest
 
 from penstock.protocol.batch import split
-from penstock.storage.checkpoint import write_checkpoint
-from penstock.storage.data_directory import DataDirectory
-from penstock.storage.errors import (
-    CorruptCheckpointError,
-    CorruptLogError,
-    DirectoryRefusedError,
-    UnsupportedFormatError,
-)
-from penstock.storage.files import RealFiles
-from penstock.storage.log import LogConfig
-from penstock.storage.memory_files import MemoryFiles
-from tests.storage.store import FOLDER, NOW_MS, TOPIC, Store, contents, new_batch, overwrite
+from penstock.storage.data_directory import CLEAN_SHUTDOWN_FILE, FOLDER_FILE, DataDirectory
+from penstock.storage.errors import CorruptCheckpointError, DirectoryRefusedError, UnsupportedFormatError
+from penstock.storage.files import Files, RealFiles
+from penstock.storage.log import Log, LogConfig
+from penstock.storage.memory_files import Crashed, Damage, MemoryFiles
+from tests.storage.store import FOLDER, NOW_MS, contents, make_newer, new_batch, overwrite, values_of
 
-ROLLING = LogConfig(segment_bytes=150)
+MARKER = f"{FOLDER}/{CLEAN_SHUTDOWN_FILE}"
 
 
-def test_a_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
-    path = str(tmp_path / "data")
-    program = (
-        "import sys; from penstock.storage.data_directory import DataDirectory; "
-        "from penstock.storage.files import RealFiles; "
-        f"held = DataDirectory({path!r}, RealFiles()); print('open', flush=True); sys.stdin.read()"
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def append(log: Log, value: bytes = b"x") -> None:
+    log.append(split(new_batch(value)), leader_epoch=0, now_ms=NOW_MS)
+
+
+class TestTaking:
+    def test_a_folder_is_made_with_those_above_it(self, files: MemoryFiles) -> None:
+        DataDirectory("/var/lib/data", files).close()
+        assert files.list("/var/lib/data") == [CLEAN_SHUTDOWN_FILE, FOLDER_FILE, "lock", "recovery-points"]
+        for damage in Damage:
+            found = files.after_crash(damage, random.Random(0))
+            assert DataDirectory("/var/lib/data", found).was_clean
+
+    def test_a_crash_while_it_is_made_is_no_reason_to_refuse_it(self, files: MemoryFiles) -> None:
+        DataDirectory("/a/b", dry_run := MemoryFiles(), cluster_id="one")
+        for step in range(1, dry_run.steps + 1):
+            for damage in Damage:
+                files = MemoryFiles(seed=step)
+                files.crash_at(step)
+                with pytest.raises(Crashed):
+                    DataDirectory("/a/b", files, cluster_id="one")
+                found = files.after_crash(damage, random.Random(step))
+                assert DataDirectory("/a/b", found, cluster_id="one").cluster_id == "one"
+
+    def test_a_folder_that_another_descriptor_holds_is_refused(self, files: MemoryFiles) -> None:
+        first = DataDirectory(FOLDER, files)
+        with pytest.raises(DirectoryRefusedError, match=f"{FOLDER} is in use by another process; stop it, or choose"):
+            DataDirectory(FOLDER, files)
+        first.close()
+        DataDirectory(FOLDER, files)
+
+    def test_a_second_process_on_the_folder_is_refused(self, tmp_path: Path) -> None:
+        folder = str(tmp_path / "data")
+        program = (
+            "import sys\n"
+            "from penstock.storage.data_directory import DataDirectory\n"
+            "from penstock.storage.files import RealFiles\n"
+            f"directory = DataDirectory({folder!r}, RealFiles())\n"
+            "print('taken', flush=True)\n"
+            "sys.stdin.read()\n"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "taken\n"
+            with pytest.raises(DirectoryRefusedError, match="in use by another process"):
+                DataDirectory(folder, RealFiles())
+            other.kill()
+            other.wait()
+            directory = DataDirectory(folder, RealFiles())
+            assert not directory.was_clean
+            directory.close()
+
+    def test_a_folder_of_another_cluster_is_refused(self, files: MemoryFiles) -> None:
+        DataDirectory(FOLDER, files, cluster_id="ours").close()
+        with pytest.raises(DirectoryRefusedError, match=f"{FOLDER} belongs to cluster 'ours', not to 'theirs'; choose"):
+            DataDirectory(FOLDER, files, cluster_id="theirs")
+        assert DataDirectory(FOLDER, files, cluster_id="ours").cluster_id == "ours"
+
+    def test_who_does_not_ask_learns_the_cluster(self, files: MemoryFiles) -> None:
+        DataDirectory(FOLDER, files, cluster_id="ours").close()
+        assert DataDirectory(FOLDER, files).cluster_id == "ours"
+
+    def test_a_folder_that_has_other_things_in_it_is_refused_and_left_alone(self, files: MemoryFiles) -> None:
+        files.make_directory(FOLDER)
+        overwrite(files, f"{FOLDER}/holiday.jpg", b"sea")
+        with pytest.raises(DirectoryRefusedError, match=r"not empty \(it has holiday.jpg\); choose an empty one"):
+            DataDirectory(FOLDER, files)
+        assert set(files.list(FOLDER)) <= {"holiday.jpg", "lock"}
+
+    @pytest.mark.parametrize("call", ["open", "pwritev", "sync", "rename", "unlink", "sync_directory"])
+    def test_a_refusal_or_an_error_leaves_the_folder_free_for_the_next(self, files: MemoryFiles, call: str) -> None:
+        DataDirectory(FOLDER, files).close(broker_epoch=1)
+        nth, has_failed = 0, True
+        while has_failed:
+            nth += 1
+            copy = files.copy()
+            copy.fail(call, nth, error := OSError(errno.EIO, "broken"))
+            try:
+                DataDirectory(FOLDER, copy).close()
+            except OSError:
+                assert copy.open_descriptors == 0
+                DataDirectory(FOLDER, copy).close()
+            has_failed = error.__traceback__ is not None
+
+
+class TestFormats:
+    """Each kind of file carries a version, and a newer one is refused by name, with the advice to upgrade."""
+
+    def folder(self) -> MemoryFiles:
+        files = MemoryFiles()
+        directory = DataDirectory(FOLDER, files)
+        log = directory.log("orders", 0, LogConfig(segment_bytes=150), identity=b"me")
+        for number in range(5):
+            append(log, b"%d" % number)
+        log.save_snapshot(b"state", version=1)
+        log.advance_start(1)
+        directory.close()
+        return files
+
+    def use(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        log = directory.log("orders", 0, LogConfig(segment_bytes=150), identity=b"me")
+        values_of(log)
+        log.latest_snapshot(version=1)
+        directory.close()
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "folder",
+            "recovery-points",
+            "clean-shutdown",
+            "orders-0/identity",
+            "orders-0/leader-epochs",
+            "orders-0/log-start",
+            "orders-0/00000000000000000005.snapshot",
+            "orders-0/00000000000000000000.index",
+            "orders-0/00000000000000000000.timeindex",
+            "orders-0/00000000000000000004.index",
+            "orders-0/00000000000000000004.timeindex",
+        ],
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "open\n"
-        with pytest.raises(DirectoryRefusedError, match="in use by another process; stop it, or choose another"):
-            DataDirectory(path, RealFiles())
-        other.communicate()
-    DataDirectory(path, RealFiles()).close()
+    def test_a_newer_one_is_refused_and_nothing_is_lost_by_the_attempt(self, name: str) -> None:
+        files = self.folder()
+        self.use(files.copy())
+        older = contents(files, f"{FOLDER}/{name}")
+        make_newer(files, f"{FOLDER}/{name}")
+        before = snapshot_of(files)
+        with pytest.raises(UnsupportedFormatError, match=rf"{FOLDER}/{name} has format 2, .* upgrade Penstock"):
+            self.use(files)
+        files.kill_process()
+        after = snapshot_of(files)
+        after.setdefault(CLEAN_SHUTDOWN_FILE, before[CLEAN_SHUTDOWN_FILE])
+        assert after == before
+        overwrite(files, f"{FOLDER}/{name}", older)
+        self.use(files)
+
+    def test_no_kind_of_file_is_missing_above(self) -> None:
+        names = {name.partition(".")[2] or name for name in snapshot_of(self.folder())}
+        assert names == {
+            "clean-shutdown", "folder", "lock", "recovery-points", "orders-0/identity", "orders-0/leader-epochs",
+            "orders-0/log-start", "snapshot", "index", "timeindex", "log",
+        }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        "name", ["folder", "recovery-points", "clean-shutdown", "orders-0/identity", "orders-0/leader-epochs",
+                 "orders-0/log-start"]
+    )  # fmt: skip
+    def test_a_damaged_checkpoint_is_reported_by_name(self, name: str) -> None:
+        files = self.folder()
+        files.flip_bit(f"{FOLDER}/{name}", 14, 0)
+        with pytest.raises(CorruptCheckpointError, match=f"{FOLDER}/{name} is damaged"):
+            self.use(files)
 
 
-def test_a_folder_of_another_cluster_is_refused_and_stays_free() -> None:
-    files = MemoryFiles()
-    DataDirectory(FOLDER, files, cluster_id="ours").close()
-    with pytest.raises(DirectoryRefusedError, match="belongs to cluster 'ours', not to 'theirs'"):
-        DataDirectory(FOLDER, files, cluster_id="theirs")
-    assert DataDirectory(FOLDER, files).cluster_id == "ours"
+def snapshot_of(files: Files) -> dict[str, bytes]:
+    """Every file below the folder and its content."""
+    names = [name for name in files.list(FOLDER) if "-0" not in name]
+    names += [f"orders-0/{name}" for name in files.list(f"{FOLDER}/orders-0")]
+    return {name: contents(files, f"{FOLDER}/{name}") for name in names}
 
 
-def test_a_folder_full_of_other_things_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "holiday.jpg").write_bytes(b"")
-    with pytest.raises(DirectoryRefusedError, match=r"not empty.*holiday\.jpg"):
-        DataDirectory(str(tmp_path), RealFiles())
+class TestACleanStop:
+    def test_leaves_a_marker_with_the_broker_epoch(self, files: MemoryFiles) -> None:
+        first = DataDirectory(FOLDER, files)
+        assert (first.was_clean, first.last_broker_epoch) == (False, None)
+        first.close(broker_epoch=77)
+        second = DataDirectory(FOLDER, files)
+        assert (second.was_clean, second.last_broker_epoch) == (True, 77)
+
+    def test_counts_once_because_the_marker_is_removed_before_anything_is_served(self, files: MemoryFiles) -> None:
+        DataDirectory(FOLDER, files).close()
+        assert files.stat(MARKER) is not None
+        DataDirectory(FOLDER, files)
+        assert files.stat(MARKER) is None
+        for damage in Damage:
+            found = files.after_crash(damage, random.Random(0))
+            assert found.stat(MARKER) is None
+
+    def test_flushes_everything_first(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        for number in range(12):
+            append(directory.log("orders", number))
+        directory.close()
+        for damage in Damage:
+            found = DataDirectory(FOLDER, files.after_crash(damage, random.Random(0)))
+            assert found.was_clean
+            for number in range(12):
+                assert values_of(found.log("orders", number)) == [b"x"]
+                assert found.reports[f"orders-{number}"].scanned_bytes == 0
+
+    def test_is_none_if_the_flush_failed(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        append(directory.log("orders", 0))
+        files.fail("sync", 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(OSError, match="broken"):
+            directory.close()
+        assert files.stat(MARKER) is None
+        assert files.open_descriptors == 0
+        assert not DataDirectory(FOLDER, files).was_clean
+
+    def test_is_remembered_for_logs_that_nobody_opened_since(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        for topic in ("used", "idle"):
+            append(directory.log(topic, 0))
+        directory.close()
+        for _ in range(3):
+            directory = DataDirectory(FOLDER, files)
+            append(directory.log("used", 0))
+            directory.close()
+        directory = DataDirectory(FOLDER, files)
+        assert values_of(directory.log("idle", 0)) == [b"x"]
+        assert directory.reports["idle-0"].scanned_bytes == 0
+        assert directory.log("used", 0).end_offset == 4
+
+    def test_is_remembered_for_a_log_that_could_not_be_opened(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        append(directory.log("orders", 0))
+        directory.close()
+        index = f"{FOLDER}/orders-0/00000000000000000000.index"
+        older = contents(files, index)
+        make_newer(files, index)
+        directory = DataDirectory(FOLDER, files)
+        with pytest.raises(UnsupportedFormatError):
+            directory.log("orders", 0)
+        directory.close()
+        overwrite(files, index, older)
+        directory = DataDirectory(FOLDER, files)
+        assert values_of(directory.log("orders", 0)) == [b"x"]
+        assert directory.reports["orders-0"].scanned_bytes == 0
+
+    def test_is_forgotten_for_logs_that_nobody_opened_before_a_crash(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        append(directory.log("idle", 0))
+        directory.close()
+        DataDirectory(FOLDER, files)
+        found = DataDirectory(FOLDER, files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
+        assert not found.was_clean
+        assert values_of(found.log("idle", 0)) == [b"x"]
+        assert found.reports["idle-0"].cut_bytes == 0
+
+    def test_leaves_nothing_open(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        for number in range(12):
+            append(directory.log("orders", number))
+            values_of(directory.log("orders", number))
+        directory.close()
+        assert files.open_descriptors == 0
 
 
-def test_folders_above_it_are_made(tmp_path: Path) -> None:
-    DataDirectory(str(tmp_path / "a" / "b" / "c"), RealFiles()).close()
-    assert (tmp_path / "a" / "b" / "c" / "folder").exists()
+class TestLogs:
+    def test_a_partition_has_one_log(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        assert directory.log("orders", 0) is directory.log("orders", 0)
+        assert directory.log("orders", 0) is not directory.log("orders", 1)
+
+    def test_partitions_are_those_that_have_a_folder(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        for topic, partition in [("orders", 0), ("orders", 12), ("a-1", 3), ("with.dots_and", 4_294_967_295)]:
+            append(directory.log(topic, partition))
+        directory.log("never-written", 0)
+        directory.close()
+        found = DataDirectory(FOLDER, files).partitions()
+        assert sorted(found) == [("a-1", 3), ("orders", 0), ("orders", 12), ("with.dots_and", 4_294_967_295)]
+
+    @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../up", "a b", "ü", "a\n", "a\0", "x" * 250])
+    def test_a_topic_that_cannot_be_a_folder_is_refused(self, files: MemoryFiles, topic: str) -> None:
+        directory = DataDirectory(FOLDER, files)
+        with pytest.raises(ValueError, match="cannot be a folder: a topic has 1 to 249 letters, digits"):
+            directory.log(topic, 0)
+
+    @pytest.mark.parametrize("partition", [-1, 10**10])
+    def test_a_partition_that_cannot_be_is_refused(self, files: MemoryFiles, partition: int) -> None:
+        with pytest.raises(ValueError, match="cannot be a folder"):
+            DataDirectory(FOLDER, files).log("orders", partition)
+
+    def test_more_segments_than_descriptors_can_be_read(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files, descriptors=3)
+        log = directory.log("orders", 0, LogConfig(segment_bytes=1))
+        for number in range(20):
+            append(log, b"%d" % number)
+        directory.flusher.flush()
+        assert values_of(log) == [b"%d" % number for number in range(20)]
+        assert files.open_descriptors <= 3 + 1, "those of the log and the lock"
 
 
-@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "a b", "x" * 250, "ü"])
-def test_a_topic_that_cannot_be_a_folder_is_refused(topic: str) -> None:
-    with pytest.raises(ValueError, match="cannot be a folder"):
-        DataDirectory(FOLDER, MemoryFiles()).log(topic, 0)
+class TestIdentity:
+    """Whose log it is: a topic that was deleted and made anew has the same name but another identity."""
+
+    def test_the_same_owner_finds_its_log(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        append(directory.log("orders", 0, identity=b"one"))
+        directory.close()
+        directory = DataDirectory(FOLDER, files)
+        assert values_of(directory.log("orders", 0, identity=b"one")) == [b"x"]
+        assert directory.reports["orders-0"].scanned_bytes == 0
+
+    def test_what_belongs_to_another_is_set_aside_and_neither_opened_nor_deleted(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        append(directory.log("orders", 0, identity=b"one"), b"of one")
+        directory.close()
+        for number, identity in enumerate([b"two", b"three"]):
+            directory = DataDirectory(FOLDER, files)
+            log = directory.log("orders", 0, identity=identity)
+            assert (log.start_offset, log.end_offset) == (0, 0)
+            append(log, b"of another")
+            directory.close()
+            assert files.stat(f"{FOLDER}/orders-0.{number}-stray/00000000000000000000.log") is not None
+        assert b"of one" in contents(files, f"{FOLDER}/orders-0.0-stray/00000000000000000000.log")
+        assert DataDirectory(FOLDER, files).partitions() == [("orders", 0)]
+
+    def test_who_does_not_care_gets_what_is_there(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        append(directory.log("orders", 0, identity=b"one"))
+        directory.close()
+        assert values_of(DataDirectory(FOLDER, files).log("orders", 0)) == [b"x"]
+
+    def test_a_damaged_one_is_no_reason_to_lose_what_was_flushed(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        append(directory.log("orders", 0, identity=b"one"))
+        directory.close()
+        files.flip_bit(f"{FOLDER}/orders-0/identity", 19, 0)
+        with pytest.raises(CorruptCheckpointError, match="orders-0/identity is damaged"):
+            DataDirectory(FOLDER, files).log("orders", 0, identity=b"one")
+        assert files.list(FOLDER).count("orders-0") == 1
+
+    @pytest.mark.parametrize("call", ["make_directory", "open", "truncate", "pwritev"])
+    def test_a_log_that_could_not_write_it_writes_it_with_the_next_append(self, call: str) -> None:
+        nth = 1
+        while True:
+            files = MemoryFiles()
+            directory = DataDirectory(FOLDER, files)
+            log = directory.log("orders", 0, identity=b"one")
+            files.fail(call, nth, OSError(errno.ENOSPC, "full"))
+            try:
+                append(log)
+            except OSError:
+                append(log)
+            else:
+                break
+            directory.flusher.flush()
+            found = DataDirectory(FOLDER, files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
+            assert values_of(found.log("orders", 0, identity=b"one")) == [b"x"], f"call {nth}"
+            nth += 1
+        assert nth > 1, "the first append makes this call"
 
 
-def test_partitions_are_found_by_their_folders() -> None:
-    directory = DataDirectory(FOLDER, MemoryFiles())
-    for topic, partition in [("a-b", 3), ("a", 10), ("a", 0)]:
-        directory.log(topic, partition).append(split(new_batch(b"x")), leader_epoch=0, now_ms=NOW_MS)
-    assert sorted(directory.partitions()) == [("a", 0), ("a", 10), ("a-b", 3)]
+class TestDeleting:
+    def test_a_deleted_log_is_gone_and_its_name_is_free(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        for number in (0, 1):
+            append(directory.log("orders", number), b"old")
+        directory.flusher.flush()
+        directory.flusher.save_recovery_points(NOW_MS)
+        directory.delete("orders", 0)
+        assert directory.partitions() == [("orders", 1)]
+        log = directory.log("orders", 0)
+        assert log.end_offset == 0
+        append(log, b"new")
+        directory.close()
+        directory = DataDirectory(FOLDER, files)
+        assert values_of(directory.log("orders", 0)) == [b"new"]
+        assert values_of(directory.log("orders", 1)) == [b"old"]
 
+    def test_what_was_never_there_can_be_deleted(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        directory.delete("orders", 0)
+        directory.log("orders", 1)
+        directory.delete("orders", 1)
+        directory.close()
 
-def test_a_clean_stop_leaves_a_marker_with_the_broker_epoch_that_the_next_start_removes() -> None:
-    store = Store()
-    store.append(b"a")
-    store.directory.close(broker_epoch=42)
-    marker = f"{FOLDER}/clean-shutdown"
-    assert store.files.stat(marker) is not None
-    store.open()
-    assert store.files.stat(marker) is None
-    assert (store.directory.was_clean, store.directory.last_broker_epoch) == (True, 42)
-    assert store.report.scanned_bytes == 0
-    store.reopen(clean=False)
-    assert (store.directory.was_clean, store.directory.last_broker_epoch) == (False, None)
-    assert store.report.scanned_bytes > 0
+    @pytest.mark.parametrize("damage", Damage)
+    def test_a_crash_leaves_a_log_whole_or_gone(self, damage: Damage) -> None:
+        def prepare(files: MemoryFiles) -> DataDirectory:
+            directory = DataDirectory(FOLDER, files)
+            append(directory.log("orders", 0), b"old")
+            directory.flusher.flush()
+            directory.flusher.save_recovery_points(NOW_MS)
+            return directory
 
+        dry_run = MemoryFiles()
+        directory = prepare(dry_run)
+        first = dry_run.steps + 1
+        directory.delete("orders", 0)
+        for step in range(first, dry_run.steps + 1):
+            files = MemoryFiles(seed=step)
+            directory = prepare(files)
+            files.crash_at(step)
+            with pytest.raises(Crashed):
+                directory.delete("orders", 0)
+            for seed in range(5):
+                after = files.after_crash(damage, random.Random(seed))
+                found = DataDirectory(FOLDER, after)
+                assert not [name for name in after.list(FOLDER) if name.endswith("-delete")], "deleting is finished"
+                assert values_of(found.log("orders", 0)) in ([], [b"old"]), f"step {step}, seed {seed}"
 
-def test_a_log_that_is_not_opened_stays_as_clean_or_unclean_as_it_was() -> None:
-    store = Store()
-    for partition in (0, 1):
-        store.other_log(partition).append(split(new_batch(b"a")), leader_epoch=0, now_ms=NOW_MS)
-    store.reopen()
-    store.reopen()
-    store.other_log(1)
-    assert store.directory.reports[f"{TOPIC}-1"].scanned_bytes == 0
-    store.append(b"b")
-    store.kill()
-    DataDirectory(FOLDER, store.files).close()
-    store.open()
-    assert store.report.scanned_bytes > 0, "it was never recovered, so it is not clean"
-
-
-def test_a_clean_end_that_is_not_there_is_not_believed() -> None:
-    store = Store()
-    store.append(b"a")
-    store.append(b"b")
-    store.stop()
-    path = f"{store.path}/{store.names('.log')[0]}"
-    overwrite(store.files, path, contents(store.files, path)[:-10])
-    with pytest.raises(CorruptLogError, match="too few for a batch"):
-        store.open()
-
-
-@pytest.mark.parametrize("lost", ["missing", "shortened", "emptied"])
-def test_a_segment_lost_below_the_recovery_point_is_reported_after_an_unclean_stop(lost: str) -> None:
-    store = Store(config=ROLLING)
-    for number in range(8):
-        store.append(b"%d" % number)
-    store.flush(save_recovery_points=True)
-    victim = store.log.segments[1].path
-    store.kill()
-    data = contents(store.files, victim)
-    if lost == "missing":
-        store.files.unlink(victim)
-    else:
-        overwrite(store.files, victim, data[: len(data) // 2] if lost == "shortened" else b"")
-    with pytest.raises(CorruptLogError, match="restore this partition from a replica or a backup"):
-        store.open()
-    assert len(store.names(".log")) >= 4 - (lost == "missing"), "nothing is cut"
-
-
-def test_a_fault_above_the_recovery_point_is_cut_and_told() -> None:
-    store = Store()
-    store.append(b"a")
-    store.flush(save_recovery_points=True)
-    store.append(b"b")
-    store.append(b"c")
-    path = f"{store.path}/{store.names('.log')[0]}"
-    size = store.log.size
-    store.kill()
-    store.memory.flip_bit(path, size // 3 + 65, 0)
-    store.open()
-    assert store.values() == [b"a"]
-    assert store.report.cut_bytes == size - store.log.size > 0
-    assert "CRC32C" in (store.report.cut_reason or "")
-
-
-def test_another_log_under_the_same_name_is_set_aside_and_not_deleted() -> None:
-    files = MemoryFiles()
-    directory = DataDirectory(FOLDER, files)
-    log = directory.log(TOPIC, 0, identity=b"first")
-    log.append(split(new_batch(b"old")), leader_epoch=0, now_ms=NOW_MS)
-    directory.close()
-    directory = DataDirectory(FOLDER, files)
-    log = directory.log(TOPIC, 0, identity=b"second")
-    assert log.end_offset == 0
-    assert f"{TOPIC}-0.0-stray" in files.list(FOLDER)
-    log.append(split(new_batch(b"new")), leader_epoch=0, now_ms=NOW_MS)
-    directory.close()
-    assert DataDirectory(FOLDER, files).log(TOPIC, 0, identity=b"second").end_offset == 1
-
-
-def test_a_deleted_log_is_gone_at_once_and_what_was_known_of_it_too() -> None:
-    store = Store()
-    for _ in range(3):
-        store.append(b"x")
-    store.flush(save_recovery_points=True)
-    store.directory.delete(TOPIC, 0)
-    assert store.files.stat(store.path) is None
-    assert store.other_log(0).end_offset == 0
-    store.reopen(clean=False)
-    assert store.log.end_offset == 0
-
-
-def test_a_deletion_that_was_cut_short_is_finished_by_the_next_start() -> None:
-    store = Store()
-    store.append(b"x")
-    store.flush(save_recovery_points=True)
-    store.directory._set_aside(f"{TOPIC}-0", "delete")
-    store.kill()
-    assert f"{TOPIC}-0.0-delete" in store.files.list(FOLDER)
-    store.open()
-    assert store.files.list(FOLDER) == ["folder", "lock", "recovery-points"]
-    assert store.log.end_offset == 0
-
-
-def test_a_log_deleted_while_it_is_flushed_leaves_no_trace() -> None:
-    store = Store()
-    store.append(b"x")
-    round = store.directory.flusher.begin()
-    store.directory.delete(TOPIC, 0)
-    round.work[0][1].dirt.files.clear()
-    round.work[0][1].dirt.directories.clear()
-    store.directory.flusher.end(round)
-    store.directory.flusher.save_recovery_points(NOW_MS)
-    store.reopen(clean=False)
-    assert store.log.end_offset == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("folder", b"FOLD"), ("recovery-points", b"RCVP"), ("clean-shutdown", b"CLEN")]
-)
-def test_a_newer_format_is_refused_and_a_damaged_file_named(name: str, kind: bytes) -> None:
-    store = Store()
-    store.append(b"a")
-    store.stop()
-    path = f"{FOLDER}/{name}"
-    sound = contents(store.files, path)
-    write_checkpoint(store.files, path, kind, 2, b"from the future")
-    with pytest.raises(UnsupportedFormatError, match=f"{name} has format 2.*reads up to 1; upgrade Penstock"):
-        store.open()
-    overwrite(store.files, path, sound[:-1])
-    with pytest.raises(CorruptCheckpointError, match=f"{name} is damaged"):
-        store.open()
-    overwrite(store.files, path, sound)
-    store.open()
-    assert store.values() == [b"a"]
-
-
-@pytest.mark.parametrize(("name", "kind"), [("leader-epochs", b"EPOC"), ("log-start", b"STRT"), ("identity", b"IDEN")])
-def test_a_newer_format_of_a_file_of_a_log_is_refused(name: str, kind: bytes) -> None:
-    files = MemoryFiles()
-    directory = DataDirectory(FOLDER, files)
-    directory.log(TOPIC, 0, identity=b"me").append(split(new_batch(b"a")), leader_epoch=0, now_ms=NOW_MS)
-    directory.close()
-    write_checkpoint(files, f"{FOLDER}/{TOPIC}-0/{name}", kind, 2, b"from the future")
-    with pytest.raises(UnsupportedFormatError, match=f"{name} has format 2.*upgrade Penstock"):
-        DataDirectory(FOLDER, files).log(TOPIC, 0, identity=b"me")
+    def test_readers_of_a_deleted_log_can_finish(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        log = directory.log("orders", 0)
+        append(log)
+        found = log.read(0, max_bytes=1000)
+        assert found is not None
+        directory.delete("orders", 0)
+        with found:
+            assert len(found.read()) == len(found)
+        assert files.open_descriptors == 1, "the lock"

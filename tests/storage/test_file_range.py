@@ -1,141 +1,159 @@
-"""Ranges of a segment: whole batches, sent from the file, held open, and checked before they are sent."""
+"""Ranges of a file: the same bytes by memory and by descriptor, whatever becomes of the log meanwhile."""
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
-from penstock.protocol.batch import split
-from penstock.storage.errors import CorruptLogError, OffsetOutOfRangeError
+from penstock.storage.errors import CorruptLogError
 from penstock.storage.file_range import FileRange
 from penstock.storage.files import RealFiles
 from penstock.storage.log import LogConfig
-from tests.storage.store import Store, read_one
+from penstock.storage.retention import DAY_MS
+from tests.storage.store import NOW_MS, Store, contents, new_batch
 
-SMALL = LogConfig(segment_bytes=300, index_interval_bytes=150)
-
-
-def filled(store: Store, count: int = 12) -> Store:
-    for number in range(count):
-        store.append(b"%02d" % number)
-    store.flush(save_recovery_points=True)
-    return store
+ONE = len(new_batch(b"x"))
 
 
-def located(store: Store, offset: int, max_bytes: int = 10_000, upper_bound: int | None = None) -> FileRange:
-    found = store.log.locate(offset, max_bytes=max_bytes, upper_bound=upper_bound)
+def locate(store: Store, offset: int = 0, max_bytes: int = 10_000) -> FileRange:
+    found = store.log.locate(offset, max_bytes=max_bytes)
     assert found is not None
     return found
 
 
-def test_a_range_holds_whole_batches_only() -> None:
+def read(store: Store, offset: int = 0, max_bytes: int = 10_000) -> FileRange:
+    found = store.log.read(offset, max_bytes=max_bytes)
+    assert found is not None
+    return found
+
+
+def filled(store: Store, count: int = 10) -> Store:
+    for number in range(count):
+        store.append(b"%d" % (number % 10))
+    return store
+
+
+class TestOnRealFiles:
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return filled(Store(RealFiles(), LogConfig(segment_bytes=4 * ONE), folder=str(tmp_path / "data")))
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="os.sendfile takes other arguments elsewhere")
+    def test_sendfile_sends_what_read_reads(self, store: Store) -> None:
+        left, right = socket.socketpair()
+        with left, right, read(store, 5, 2 * ONE) as found:
+            assert (found.base_offset, len(found)) == (5, 2 * ONE)
+            assert os.sendfile(left.fileno(), found.fd, found.position, len(found)) == len(found)
+            left.shutdown(socket.SHUT_WR)
+            assert right.recv(10_000, socket.MSG_WAITALL) == found.read()
+
+    def test_a_range_stays_readable_while_its_segment_is_deleted(self, store: Store) -> None:
+        before = Path(store.log.segments[0].path).read_bytes()
+        with read(store) as found:
+            store.flush()
+            assert store.log.apply_retention(NOW_MS + 30 * DAY_MS) > 0
+            assert not os.path.exists(store.log.directory + "/00000000000000000000.log")
+            store.append(b"in a file that could have got the number of the descriptor")
+            assert found.read() == before
+            assert os.pread(found.fd, len(found), found.position) == before
+            fd = found.fd
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+    def test_what_was_just_written_is_ready_to_be_sent(self, store: Store) -> None:
+        with read(store) as found:
+            found.warm()
+            assert found.is_verified
+            assert found.is_ready or sys.platform != "linux"
+
+
+def test_a_range_is_released_once_and_then_holds_nothing_open() -> None:
     store = filled(Store())
-    size = len(read_one(store.log, 0)[1])
-    with located(store, 3, max_bytes=size * 2 + size // 2) as found:
-        assert [header.base_offset for header, _ in split(found.read())] == [3, 4]
-        assert len(found) == size * 2
+    store.flush()
+    before = store.memory.open_descriptors
+    found = read(store)
+    store.log.advance_start(10)
+    assert found.read()
+    found.release()
+    assert store.memory.open_descriptors <= before
+    with pytest.raises(AssertionError, match="released twice"):
+        found.release()
 
 
-def test_a_first_batch_that_is_too_large_comes_alone_or_not_at_all() -> None:
+def test_a_range_that_is_cut_off_is_not_read_as_something_shorter() -> None:
     store = filled(Store())
-    with located(store, 3, max_bytes=1) as found:
-        assert [header.base_offset for header, _ in split(found.read())] == [3]
-    assert store.log.locate(3, max_bytes=1, at_least_one=False) is None
+    with read(store) as found:
+        store.log.truncate(5)
+        with pytest.raises(CorruptLogError, match=f"was cut to {5 * ONE} bytes"):
+            found.read()
 
 
-def test_nothing_at_or_above_the_upper_bound_is_read() -> None:
-    store = filled(Store())
-    with located(store, 3, upper_bound=5) as found:
-        assert [header.base_offset for header, _ in split(found.read())] == [3, 4]
-    assert store.log.locate(5, max_bytes=1000, upper_bound=5) is None
-    assert store.log.locate(12, max_bytes=1000) is None
+class TestVerification:
+    def test_what_was_written_by_this_process_is_verified(self) -> None:
+        store = filled(Store())
+        with locate(store) as found:
+            assert found.is_verified
+            assert found.is_ready
 
-
-def test_an_offset_outside_the_log_is_an_error_that_tells_the_range() -> None:
-    store = filled(Store())
-    store.log.advance_start(4)
-    for offset in (3, 13):
-        with pytest.raises(OffsetOutOfRangeError) as raised:
-            store.log.locate(offset, max_bytes=1000)
-        assert (raised.value.start, raised.value.end) == (4, 12)
-
-
-def test_a_range_stays_readable_while_its_segment_is_deleted() -> None:
-    store = filled(Store(config=SMALL))
-    with located(store, 0) as found:
-        expected = found.read()
-        store.log.advance_start(store.log.end_offset)
-        assert store.names(".log") == []
-        assert found.read() == expected
-
-
-def test_sendfile_sends_the_bytes_of_the_range(tmp_path: Path) -> None:
-    store = filled(Store(RealFiles(), folder=str(tmp_path / "data")))
-    here, there = socket.socketpair()
-    with here, there, located(store, 4) as found:
-        assert os.sendfile(here.fileno(), found.fd, found.position, found.length) == found.length
-        assert there.recv(found.length, socket.MSG_WAITALL) == found.read()
-    store.stop()
-
-
-def test_what_this_process_wrote_is_verified_and_what_it_found_is_not() -> None:
-    store = filled(Store())
-    with located(store, 0) as found:
-        assert found.is_verified
-    store.reopen()
-    with located(store, 0) as found:
-        assert not found.is_verified
-        assert not found.is_ready
-        found.warm()
-        assert found.is_verified
-        assert found.is_ready
-
-
-def test_readers_verify_each_byte_once_as_they_go_on() -> None:
-    store = filled(Store(config=LogConfig(index_interval_bytes=100)))
-    store.reopen()
-    offset = 0
-    while offset < 12:
-        with located(store, offset, max_bytes=200) as found:
+    def test_after_a_restart_a_located_range_waits_for_its_check(self) -> None:
+        store = filled(Store())
+        store.reopen()
+        with locate(store) as found:
+            assert not found.is_verified
+            assert not found.is_ready
             found.verify()
-            offset += len(split(found.read()))
-    with located(store, 0) as found:
-        assert found.is_verified
+            assert found.is_verified
+            assert found.is_ready
+        with locate(store, 3, ONE) as again:
+            assert again.is_verified, "it was checked with the others"
 
+    def test_readers_check_each_byte_once_as_they_go_on(self) -> None:
+        store = filled(Store())
+        store.reopen()
+        for offset in range(0, 10, 2):
+            with locate(store, offset, 2 * ONE) as found:
+                assert not found.is_verified
+                found.verify()
+        with locate(store) as found:
+            assert found.is_verified
 
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_flipped_bit_below_the_recovery_point_is_never_served_or_cut(clean: bool) -> None:
-    sizes = [segment.size for segment in filled(Store(config=SMALL)).log.segments]
-    for number, size in enumerate(sizes):
-        for position in range(size):
-            store = filled(Store(config=SMALL))
-            segment = store.log.segments[number]
-            before = store.log.end_offset
-            if clean:
-                store.stop()
-            else:
-                store.kill()
-            store.memory.flip_bit(segment.path, position, position % 8)
-            refusals = []
-            try:
-                store.open()
-            except CorruptLogError as refused:
-                refusals.append(refused.path)
-            else:
-                assert store.log.end_offset == before, "the log was cut"
-                served = []
-                for offset in range(before):
-                    try:
-                        served.append(read_one(store.log, offset)[0].base_offset)
-                    except CorruptLogError as refused:
-                        refusals.append(refused.path)
-                # The leader epoch is the one thing outside the checksum that no other check notices.
-                assert refusals or (served == list(range(before)) and is_in_leader_epoch(store, number, position))
-            assert set(refusals) <= {segment.path}
+    def test_a_read_range_is_verified(self) -> None:
+        store = filled(Store())
+        store.reopen()
+        with read(store) as found:
+            assert found.is_verified
 
+    def test_warming_checks_too(self) -> None:
+        store = filled(Store())
+        store.reopen()
+        with locate(store) as found:
+            found.warm()
+            assert found.is_verified
 
-def is_in_leader_epoch(store: Store, number: int, position: int) -> bool:
-    """Whether a position in a segment lies in the leader epoch of one of its batches."""
-    starts = [batch.position for batch in store.log.segments[number].batches(0, store.log.segments[number].size)]
-    return any(start + 12 <= position < start + 16 for start in starts)
+    def test_what_recovery_has_checked_is_verified(self) -> None:
+        store = filled(Store())
+        store.reopen(clean=False)
+        with locate(store) as found:
+            assert found.is_verified
+
+    @pytest.mark.parametrize("byte", [ONE - 1, 3 * ONE - 1, 10 * ONE - 1])
+    def test_damage_is_found_by_the_check_and_read_gives_the_descriptor_back(self, byte: int) -> None:
+        store = filled(Store())
+        store.stop()
+        store.memory.flip_bit(f"{store.path}/00000000000000000000.log", byte, 5)
+        store.open()
+        with locate(store) as found, pytest.raises(CorruptLogError):
+            found.verify()
+        pinned = store.directory._descriptors.open_count
+        with pytest.raises(CorruptLogError):
+            store.log.read(0, max_bytes=10_000)
+        assert store.directory._descriptors.open_count == pinned
+        store.log.let_go()
+        assert store.directory._descriptors.open_count == 0, "nothing is pinned any more"
+
+    def test_bytes_are_those_of_the_file(self) -> None:
+        store = filled(Store())
+        with read(store) as found:
+            assert found.read() == contents(store.files, store.log.segments[0].path)

@@ -1,156 +1,374 @@
-"""Group commit: what one flush covers, and what a failed one means."""
+"""Group commit: one round for all logs, after which a crash leaves them untouched, and none after a failed sync."""
 
 import errno
+import random
+from collections import Counter
 
 import pytest
 
 from penstock.protocol.batch import split
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.errors import LogOfflineError
 from penstock.storage.flusher import SIDE_BY_SIDE
-from penstock.storage.log import LogConfig
-from tests.storage.store import NOW_MS, Store, new_batch
+from penstock.storage.log import Log, LogConfig
+from penstock.storage.memory_files import Damage, MemoryFiles
+from tests.storage.store import FOLDER, NOW_MS, Store, new_batch, values_of
+
+MANY = SIDE_BY_SIDE + 4
+ONE = len(new_batch(b"x"))
 
 
-def write_to(store: Store, partition: int, value: bytes = b"x") -> None:
-    store.other_log(partition).append(split(new_batch(value)), leader_epoch=0, now_ms=NOW_MS)
+class CountingFiles(MemoryFiles):
+    """Counts the syncs of bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def sync(self, fd: int) -> None:
+        self.calls["sync"] += 1
+        super().sync(fd)
+
+    def sync_filesystem(self, fd: int) -> bool:
+        self.calls["sync_filesystem"] += 1
+        return super().sync_filesystem(fd)
 
 
-def test_nothing_counts_as_flushed_before_a_flush() -> None:
-    store = Store()
-    store.append(b"a")
-    assert store.log.flushed_offset == 0
-    store.flush()
-    assert store.log.flushed_offset == 1
-    assert not store.directory.flusher.has_work
+class Broker:
+    """A folder with several logs."""
+
+    def __init__(self, count: int, files: MemoryFiles | None = None) -> None:
+        self.files = files or CountingFiles()
+        self.directory = DataDirectory(FOLDER, self.files)
+        self.logs = [self.directory.log("orders", number, LogConfig(segment_bytes=3 * ONE)) for number in range(count)]
+        self.flusher = self.directory.flusher
+
+    @property
+    def calls(self) -> Counter[str]:
+        assert isinstance(self.files, CountingFiles)
+        return self.files.calls
+
+    def append(self, *numbers: int, value: bytes = b"x", epoch: int = 0) -> None:
+        for number in numbers or range(len(self.logs)):
+            append(self.logs[number], value, epoch)
+
+    def make_old(self) -> None:
+        """Appended and flushed once, so that no log has a new name to sync, and nothing counted."""
+        self.append()
+        self.flusher.flush()
+        self.calls.clear()
+
+    @property
+    def flushed(self) -> list[int]:
+        return [log.flushed_offset for log in self.logs]
 
 
-def test_one_flush_covers_every_log_that_is_dirty() -> None:
-    store = Store()
-    for partition in range(5):
-        write_to(store, partition)
-    store.flush()
-    assert [store.other_log(partition).flushed_offset for partition in range(5)] == [1] * 5
+def append(log: Log, value: bytes = b"x", epoch: int = 0) -> None:
+    log.append(split(new_batch(value)), leader_epoch=epoch, now_ms=NOW_MS)
 
 
-@pytest.mark.parametrize("can_sync_filesystem", [True, False])
-@pytest.mark.parametrize("logs", [SIDE_BY_SIDE, SIDE_BY_SIDE + 1])
-def test_many_logs_are_synced_with_their_file_system_where_that_can_be_done(
-    logs: int, can_sync_filesystem: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store()
-    store.memory.can_sync_filesystem = can_sync_filesystem
-    synced: list[int] = []
-    sync = store.memory.sync
+class TestARound:
+    def test_is_what_makes_an_append_count_as_flushed(self) -> None:
+        broker = Broker(1)
+        broker.append()
+        assert broker.flushed == [0]
+        broker.flusher.flush()
+        assert broker.flushed == [1]
 
-    def noting_sync(fd: int) -> None:
-        synced.append(fd)
-        sync(fd)
+    def test_covers_all_logs_that_are_dirty(self) -> None:
+        broker = Broker(5)
+        broker.make_old()
+        assert not broker.flusher.has_work
+        broker.append(0, 2, 2, 4)
+        assert broker.flusher.has_work
+        assert list(broker.flusher.dirty_logs) == [broker.logs[number] for number in (0, 2, 4)]
+        broker.flusher.flush()
+        assert not broker.flusher.has_work
+        assert broker.flushed == [2, 1, 3, 1, 2]
+        assert broker.calls == {"sync": 3}
 
-    monkeypatch.setattr(store.memory, "sync", noting_sync)
-    for partition in range(logs):
-        write_to(store, partition)
-    round = store.directory.flusher.begin()
-    data = {pin.fd for _, work in round.work for pin in work.pins}
-    round.sync()
-    store.directory.flusher.end(round)
-    as_one = can_sync_filesystem and logs > SIDE_BY_SIDE
-    assert data.isdisjoint(synced) if as_one else data <= set(synced)
-    assert all(store.other_log(partition).flushed_offset == 1 for partition in range(logs))
+    def test_of_few_logs_syncs_each_and_of_many_the_file_system(self) -> None:
+        broker = Broker(MANY)
+        broker.make_old()
+        broker.append(*range(SIDE_BY_SIDE))
+        broker.flusher.flush()
+        assert broker.calls == {"sync": SIDE_BY_SIDE}
+        broker.calls.clear()
+        broker.append()
+        broker.flusher.flush()
+        assert broker.calls == {"sync_filesystem": 1}
+        assert broker.flushed == [log.end_offset for log in broker.logs]
 
+    def test_of_many_logs_syncs_each_where_the_file_system_cannot_be(self) -> None:
+        broker = Broker(MANY)
+        broker.make_old()
+        broker.files.can_sync_filesystem = False
+        broker.append()
+        broker.flusher.flush()
+        assert broker.calls["sync"] == MANY
+        assert broker.flushed == [2] * MANY
 
-def test_what_is_appended_during_a_round_waits_for_the_next() -> None:
-    store = Store()
-    store.append(b"a")
-    round = store.directory.flusher.begin()
-    store.append(b"b")
-    round.sync()
-    store.directory.flusher.end(round)
-    assert store.log.flushed_offset == 1
-    assert store.directory.flusher.has_work
-    store.flush()
-    assert store.log.flushed_offset == 2
+    def test_with_nothing_to_do_does_nothing(self) -> None:
+        broker = Broker(3)
+        broker.make_old()
+        steps = broker.files.steps
+        broker.flusher.flush()
+        assert broker.files.steps == steps
 
+    @pytest.mark.parametrize("count", [1, 3, MANY])
+    @pytest.mark.parametrize("damage", Damage)
+    def test_leaves_what_a_crash_cannot_harm(self, count: int, damage: Damage) -> None:
+        broker = Broker(count)
+        for number in range(5):
+            broker.append(value=b"%d" % number, epoch=number // 2)
+        broker.flusher.flush()
+        broker.append(value=b"later")
+        for seed in range(5):
+            found = Broker(count, broker.files.after_crash(damage, random.Random(seed)))
+            for log in found.logs:
+                assert values_of(log)[:5] == [b"0", b"1", b"2", b"3", b"4"], f"seed {seed}"
+                assert log.epochs.entries == ((0, 0), (1, 2), (2, 4)), f"seed {seed}"
 
-def test_a_round_that_was_under_way_proves_nothing_about_what_came_after_a_truncation() -> None:
-    store = Store()
-    store.append(b"a")
-    store.append(b"b")
-    round = store.directory.flusher.begin()
-    store.log.truncate(1)
-    store.append(b"c", epoch=1)
-    round.sync()
-    store.directory.flusher.end(round)
-    assert store.log.flushed_offset < 2
-    store.flush()
-    assert store.log.flushed_offset == 2
-    assert store.values() == [b"a", b"c"]
+    def test_covers_every_segment_since_the_last_one(self) -> None:
+        broker = Broker(1)
+        for _ in range(10):
+            broker.append()
+        broker.flusher.flush()
+        found = Broker(1, broker.files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
+        assert found.logs[0].end_offset == 10
+        assert len(found.logs[0].segments) == 4
 
-
-def test_a_failed_sync_takes_its_logs_offline_and_is_never_tried_again() -> None:
-    store = Store()
-    write_to(store, 1)
-    store.flush()
-    store.append(b"a")
-    write_to(store, 1)
-    store.memory.fail("sync", 1, OSError(errno.EIO, "broken"))
-    with pytest.raises(OSError, match="broken"):
-        store.flush()
-    assert store.log.flushed_offset == 0
-    assert store.other_log(1).flushed_offset == 1
-    for partition in (0, 1):
-        with pytest.raises(LogOfflineError, match="broken"):
-            write_to(store, partition)
-    assert not store.directory.flusher.has_work
-    store.stop()
-    store.open()
-    assert not store.log.failure, "a restart recovers it"
-
-
-def test_logs_outside_a_failed_round_go_on() -> None:
-    store = Store()
-    store.append(b"a")
-    store.memory.fail("sync", 1, OSError(errno.EIO, "broken"))
-    with pytest.raises(OSError, match="broken"):
-        store.flush()
-    write_to(store, 1)
-    store.flush()
-    assert store.other_log(1).flushed_offset == 1
+    def test_releases_the_files_that_are_no_longer_written(self) -> None:
+        broker = Broker(1)
+        for _ in range(30):
+            broker.append()
+        broker.flusher.flush()
+        assert not any(segment.is_open_for_writing for segment in broker.logs[0].segments)
 
 
-def test_recovery_points_are_due_each_second_while_anything_is_flushed() -> None:
-    store = Store()
-    flusher = store.directory.flusher
-    assert not flusher.recovery_points_are_due(NOW_MS)
-    store.append(b"a")
-    store.flush()
-    assert flusher.recovery_points_are_due(NOW_MS)
-    flusher.save_recovery_points(NOW_MS)
-    store.append(b"b")
-    store.flush()
-    assert not flusher.recovery_points_are_due(NOW_MS + 999)
-    assert flusher.recovery_points_are_due(NOW_MS + 1000)
-    assert flusher.recovery_points_are_due(NOW_MS - 1), "a clock that went back does not put it off"
+class TestWhileARoundIsUnderWay:
+    def test_what_is_appended_waits_for_the_next_one(self) -> None:
+        broker = Broker(2)
+        broker.append(value=b"before")
+        round = broker.flusher.begin()
+        broker.append(1, value=b"during")
+        round.sync()
+        broker.append(0, value=b"after")
+        broker.flusher.end(round)
+        assert broker.flushed == [1, 1]
+        assert broker.flusher.has_work
+        broker.flusher.flush()
+        assert broker.flushed == [2, 2]
+
+    def test_what_was_appended_after_the_sync_is_not_taken_for_flushed_by_a_crash_either(self) -> None:
+        broker = Broker(1)
+        broker.append(value=b"before")
+        round = broker.flusher.begin()
+        round.sync()
+        broker.append(value=b"after")
+        broker.flusher.end(round)
+        broker.flusher.save_recovery_points(NOW_MS)
+        found = Broker(1, broker.files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
+        assert values_of(found.logs[0]) == [b"before"]
+
+    @pytest.mark.parametrize("end", [0, 1, 2, 3, 4])
+    @pytest.mark.parametrize("synced_first", [True, False])
+    @pytest.mark.parametrize("damage", Damage)
+    def test_a_truncation_keeps_it_from_vouching_for_what_came_after(
+        self, end: int, synced_first: bool, damage: Damage
+    ) -> None:
+        broker = Broker(1)
+        for number in range(5):
+            broker.append(value=b"old %d" % number)
+        log = broker.logs[0]
+        round = broker.flusher.begin()
+        if synced_first:
+            round.sync()
+        log.truncate(end)
+        for number in range(end, 5):
+            broker.append(value=b"new %d" % number, epoch=1)
+        if not synced_first:
+            round.sync()
+        broker.flusher.end(round)
+        broker.flusher.save_recovery_points(NOW_MS)
+        assert log.flushed_offset <= end
+        found = Broker(1, broker.files.after_crash(damage, random.Random(0)))
+        assert found.logs[0].end_offset >= log.flushed_offset
+        assert broker.flusher.has_work
+        broker.flusher.flush()
+        assert log.flushed_offset == 5
+        found = Broker(1, broker.files.after_crash(damage, random.Random(0)))
+        expected = [b"old %d" % number for number in range(end)] + [b"new %d" % number for number in range(end, 5)]
+        assert values_of(found.logs[0]) == expected
+
+    def test_a_segment_may_be_deleted(self) -> None:
+        broker = Broker(1)
+        for _ in range(7):
+            broker.append()
+        round = broker.flusher.begin()
+        broker.logs[0].advance_start(6)
+        round.sync()
+        broker.flusher.end(round)
+        assert broker.logs[0].flushed_offset == 7
+        broker.flusher.flush()
+        found = Broker(1, broker.files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
+        assert (found.logs[0].start_offset, found.logs[0].end_offset) == (6, 7)
+
+    def test_a_log_may_be_deleted(self) -> None:
+        broker = Broker(2)
+        broker.append()
+        round = broker.flusher.begin()
+        broker.append(1)
+        broker.directory.delete("orders", 1)
+        round.sync()
+        broker.flusher.end(round)
+        assert broker.logs[0].flushed_offset == 1
+        broker.flusher.flush()
+        broker.flusher.save_recovery_points(NOW_MS)
+        broker.files.kill_process()
+        again = Broker(2, broker.files)
+        assert [log.end_offset for log in again.logs] == [1, 0], "and leaves no trace"
+
+    def test_there_is_no_other(self) -> None:
+        broker = Broker(1)
+        broker.append()
+        broker.flusher.begin()
+        with pytest.raises(AssertionError, match="one flush at a time"):
+            broker.flusher.begin()
 
 
-def test_recovery_points_are_due_after_a_roll() -> None:
-    store = Store(config=LogConfig(segment_bytes=100))
-    flusher = store.directory.flusher
-    store.append(b"a")
-    store.flush()
-    flusher.save_recovery_points(NOW_MS)
-    store.append(b"b")
-    store.append(b"c")
-    store.flush()
-    assert flusher.recovery_points_are_due(NOW_MS + 1)
+class TestAFailedSync:
+    @pytest.mark.parametrize("count", [1, 3, MANY])
+    def test_takes_all_logs_of_its_round_offline_and_is_never_made_again(self, count: int) -> None:
+        broker = Broker(count + 1)
+        broker.make_old()
+        broker.append(*range(count), value=b"in doubt")
+        call = "sync" if count <= SIDE_BY_SIDE else "sync_filesystem"
+        broker.files.fail(call, 1, OSError(errno.EIO, "the disk is broken"))
+        with pytest.raises(OSError, match="the disk is broken"):
+            broker.flusher.flush()
+        calls = broker.calls.total()
+        for log in broker.logs[:count]:
+            assert log.flushed_offset == 1
+            with pytest.raises(LogOfflineError, match=r"offline after: .*the disk is broken; restart the broker"):
+                append(log)
+        assert not broker.flusher.has_work
+        broker.flusher.flush()
+        assert broker.calls.total() == calls
+        append(broker.logs[count])
+        broker.flusher.flush()
+        assert broker.logs[count].flushed_offset == 2, "a log that was not part of it goes on"
+
+    def test_of_one_log_still_waits_for_all_others(self) -> None:
+        broker = Broker(5)
+        broker.make_old()
+        broker.append()
+        broker.files.fail("sync", 2, OSError(errno.EIO, "broken"))
+        with pytest.raises(OSError, match="broken"):
+            broker.flusher.flush()
+        assert broker.calls["sync"] == 5
+        for log in broker.logs:
+            log.let_go()
+        assert broker.directory._descriptors.open_count == 0
+
+    def test_leaves_no_clean_stop_for_its_logs_but_for_the_others(self) -> None:
+        broker = Broker(2)
+        broker.make_old()
+        broker.append(0, value=b"in doubt")
+        broker.files.fail("sync", 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(OSError, match="broken"):
+            broker.flusher.flush()
+        broker.append(1)
+        broker.directory.close()
+        again = Broker(2, broker.files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
+        assert [log.end_offset for log in again.logs] == [1, 2]
+        assert again.directory.reports["orders-0"].scanned_bytes > 0
+        assert again.directory.reports["orders-1"].scanned_bytes == 0
+
+    @pytest.mark.parametrize("call", ["sync_directory", "rename"])
+    def test_a_name_that_is_not_durable_is_no_better(self, call: str) -> None:
+        broker = Broker(1)
+        broker.append()
+        broker.files.fail(call, 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(OSError, match="broken"):
+            broker.flusher.flush()
+        assert broker.flushed == [0]
+        with pytest.raises(LogOfflineError):
+            broker.append()
+
+    def test_a_folder_that_somebody_removed_is_an_error_too(self) -> None:
+        broker = Broker(1)
+        broker.append()
+        broker.files.rename(f"{FOLDER}/orders-0", f"{FOLDER}/elsewhere")
+        with pytest.raises(FileNotFoundError):
+            broker.flusher.flush()
+        assert broker.flushed == [0]
+        with pytest.raises(LogOfflineError):
+            broker.append()
 
 
-def test_after_a_flush_nothing_below_the_recovery_point_is_scanned() -> None:
-    store = Store()
-    for _ in range(60):
-        store.append(b"x" * 100_000)
-    store.flush(save_recovery_points=True)
-    store.append(b"y" * 100_000)
-    store.reopen(clean=False)
-    # The index is saved every 4 MB; what it does not reach is walked as well.
-    assert 100_000 < store.report.scanned_bytes < 3_000_000
-    assert store.log.end_offset == 61
+class TestRecoveryPoints:
+    """Saved soon enough, so that what was acknowledged does not lie where it could be cut."""
+
+    def test_are_due_each_second_while_anything_is_flushed(self) -> None:
+        broker = Broker(1)
+        assert not broker.flusher.recovery_points_are_due(NOW_MS)
+        broker.append()
+        assert not broker.flusher.recovery_points_are_due(NOW_MS), "nothing is flushed"
+        broker.flusher.flush()
+        assert broker.flusher.recovery_points_are_due(NOW_MS)
+        broker.flusher.save_recovery_points(NOW_MS)
+        assert not broker.flusher.recovery_points_are_due(NOW_MS + 5000), "nothing has moved"
+        broker.append()
+        broker.flusher.flush()
+        assert not broker.flusher.recovery_points_are_due(NOW_MS + 999)
+        assert broker.flusher.recovery_points_are_due(NOW_MS + 1000)
+
+    def test_are_due_when_the_clock_went_back(self) -> None:
+        broker = Broker(1)
+        broker.append()
+        broker.flusher.flush()
+        broker.flusher.save_recovery_points(NOW_MS)
+        broker.append()
+        broker.flusher.flush()
+        assert broker.flusher.recovery_points_are_due(NOW_MS - 3_600_000)
+
+    @pytest.mark.parametrize("flushed_between", [True, False])
+    def test_are_due_after_a_roll(self, flushed_between: bool) -> None:
+        broker = Broker(1)
+        for _ in range(3):
+            broker.append()
+        if flushed_between:
+            broker.flusher.flush()
+        broker.flusher.save_recovery_points(NOW_MS)
+        broker.append()
+        assert len(broker.logs[0].segments) == 2
+        broker.flusher.flush()
+        assert broker.flusher.recovery_points_are_due(NOW_MS + 1)
+        broker.flusher.save_recovery_points(NOW_MS + 1)
+        broker.append()
+        broker.flusher.flush()
+        assert not broker.flusher.recovery_points_are_due(NOW_MS + 2)
+
+    def test_bound_what_a_restart_has_to_check(self) -> None:
+        store = Store(config=LogConfig(index_interval_bytes=ONE))
+        for _ in range(50):
+            store.append(b"x")
+        store.flush(save_recovery_points=True)
+        store.log.segments[-1].save_index()
+        store.append(b"y")
+        store.reopen(clean=False)
+        assert store.report.scanned_bytes <= 3 * ONE
+
+    def test_never_lie_above_what_was_flushed(self) -> None:
+        broker = Broker(1)
+        for _ in range(3):
+            broker.append()
+        broker.flusher.flush()
+        broker.flusher.save_recovery_points(NOW_MS)
+        broker.logs[0].truncate(1)
+        broker.append(value=b"new", epoch=1)
+        for damage in Damage:
+            found = Broker(1, broker.files.after_crash(damage, random.Random(0)))
+            assert values_of(found.logs[0])[:1] == [b"x"]
+            assert found.logs[0].end_offset <= 2

@@ -1,6 +1,8 @@
 """Leader epochs: which one began where, and what becomes of them when a log is cut."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
@@ -74,10 +76,16 @@ def test_truncation_forgets_epochs_that_began_at_the_new_end_or_behind_it(files:
 
 def test_after_a_crash_an_epoch_may_begin_at_the_end_but_not_beyond(files: MemoryFiles) -> None:
     epochs = epochs_of(files, (1, 0), (2, 10), (3, 20))
-    epochs.drop_beyond(20)
+    epochs.recover([], scanned_from=20, end_offset=20)
     assert list(epochs.entries) == [(1, 0), (2, 10), (3, 20)]
-    epochs.drop_beyond(19)
+    epochs.recover([], scanned_from=19, end_offset=19)
     assert list(epochs.entries) == [(1, 0), (2, 10)]
+
+
+def test_after_a_crash_what_the_batches_tell_counts_more_than_what_was_saved(files: MemoryFiles) -> None:
+    epochs = epochs_of(files, (1, 0), (2, 10), (3, 20))
+    epochs.recover([(1, 5), (3, 8)], scanned_from=5, end_offset=30)
+    assert list(epochs.entries) == [(1, 0), (3, 8)]
 
 
 def test_the_epoch_in_force_moves_up_with_the_start_of_the_log(files: MemoryFiles) -> None:
@@ -126,3 +134,20 @@ def test_damage_is_reported_and_a_newer_format_refused(files: MemoryFiles) -> No
     write_checkpoint(files, PATH, b"EPOC", 2, b"")
     with pytest.raises(UnsupportedFormatError, match=f"{PATH} has format 2.*upgrade"):
         LeaderEpochs(files, PATH)
+
+
+def test_an_election_and_a_flush_may_save_at_once(files: MemoryFiles) -> None:
+    epochs = LeaderEpochs(files, PATH)
+    together = Barrier(2)
+
+    def elect_and_save(numbers: range) -> None:
+        together.wait()
+        for number in numbers:
+            epochs.begin(number, number)
+            epochs.save()
+
+    with ThreadPoolExecutor(2) as threads:
+        done = [threads.submit(elect_and_save, range(first, 400, 2)) for first in (0, 1)]
+    assert [future.exception() for future in done] == [None, None]
+    assert epochs.is_saved
+    assert LeaderEpochs(files, PATH).entries == epochs.entries

@@ -180,6 +180,25 @@ class TestAppending:
         assert store.append(b"d") == 1
         assert store.values() == [b"a", b"d"]
 
+    @pytest.mark.parametrize("flushed", [True, False])
+    @pytest.mark.parametrize("damage", Damage)
+    def test_a_torn_write_that_was_cut_back_does_not_come_back_with_a_crash(
+        self, damage: Damage, flushed: bool
+    ) -> None:
+        store = Store(config=LogConfig(segment_ms=1000))
+        store.append(b"a")
+        store.flush(save_recovery_points=True)
+        store.memory.fail("pwritev", 1, OSError(errno.EIO, "broken"), after_bytes=30)
+        with pytest.raises(OSError, match="broken"):
+            store.append(b"b")
+        store.append(b"c", now_ms=NOW_MS + 1000)
+        assert len(store.log.segments) == 2
+        if flushed:
+            store.flush(save_recovery_points=True)
+        for seed in range(10):
+            found = Store(store.memory.after_crash(damage, random.Random(seed)), store.config)
+            assert found.values() in ([[b"a", b"c"]] if flushed else [[b"a"], [b"a", b"c"]]), f"seed {seed}"
+
     def test_a_follower_keeps_the_offsets_and_epochs_of_its_leader(self) -> None:
         store = Store()
         batch = new_batch(b"a", b"b")
@@ -449,15 +468,31 @@ class TestTruncation:
             assert store.values() == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"][: store.log.end_offset]
             assert store.log.end_offset >= 1
 
-    def test_a_truncation_that_finds_corruption_takes_the_log_offline_and_keeps_what_was_flushed(self) -> None:
-        store = Store()
-        for _ in range(5):
+    def test_a_truncation_that_finds_corruption_takes_the_log_offline_and_keeps_what_lies_before(self) -> None:
+        store = Store(config=LogConfig(index_interval_bytes=3 * ONE))
+        for _ in range(8):
             store.append(b"x")
         store.flush(save_recovery_points=True)
-        store.memory.flip_bit(store.log.segments[0].path, ONE + 16, 0)
-        with pytest.raises((CorruptLogError, LogOfflineError)):
+        path = store.log.segments[0].path
+        # The cut is found from the index entry at 3, but the index is made anew from the one before.
+        store.memory.flip_bit(path, ONE + 16, 0)
+        with pytest.raises(LogOfflineError, match="there is no batch here"):
             store.log.truncate(3)
-        assert store.log.end_offset == 5 or store.log.failure is not None
+        with pytest.raises(LogOfflineError):
+            store.append(b"y")
+        assert len(contents(store.files, path)) >= 3 * ONE
+        store.stop()
+        with pytest.raises(CorruptLogError):
+            store.open()
+
+    def test_an_offline_log_still_tells_where_it_ends(self) -> None:
+        store = self.store()
+        store.memory.fail("unlink", 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(LogOfflineError, match="broken"):
+            store.log.truncate(0)
+        assert store.log.end_offset == 0
+        with pytest.raises(LogOfflineError):
+            store.append(b"x")
 
     def test_a_batch_read_before_a_truncation_is_not_taken_for_what_came_after(self) -> None:
         store = self.store()

@@ -796,3 +796,16 @@ def test_a_sync_in_one_thread_waits_for_a_write_in_another() -> None:
         syncs[0].result()
     files.sync_directory("/")
     assert outcomes(files, Damage.LOSE_UNSYNCED, "/a") == {b"x"}
+
+
+def test_a_killed_process_leaves_its_files_as_they_are_and_no_lock() -> None:
+    files = MemoryFiles()
+    fd = files.open("/a", write=True, create=True)
+    write_all(files, fd, [b"written"], 0)
+    files.lock("/lock")
+    files.kill_process()
+    assert files.open_descriptors == 0
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        files.pread(fd, 7, 0)
+    assert read(files, "/a") == b"written"
+    files.close(files.lock("/lock"))

@@ -271,6 +271,30 @@ class TestAFlippedBitBelowTheRecoveryPoint:
             with found:
                 assert found.read() == data
 
+    @pytest.mark.parametrize("bit", range(3))
+    @pytest.mark.parametrize("damaged", range(8))
+    def test_an_offset_that_still_fits_below_it_is_no_hole(self, damaged: int, bit: int) -> None:
+        store = Store()
+        for number in range(8):
+            store.append(b"%d" % number)
+        store.stop()
+        store.files.unlink(f"{FOLDER}/clean-shutdown")
+        size = len(new_batch(b"0"))
+        store.memory.flip_bit(f"{store.path}/{0:020}.log", damaged * size + 7, bit)
+        with pytest.raises(CorruptLogError):
+            store.open()
+        assert len(contents(store.files, f"{store.path}/{0:020}.log")) == 8 * size
+
+    def test_does_not_pass_for_a_batch_that_goes_beyond_the_upper_bound(self) -> None:
+        store = Store(config=LogConfig(index_interval_bytes=1))
+        for number in range(8):
+            store.append(b"%d" % number)
+        store.stop()
+        store.memory.flip_bit(f"{store.path}/{0:020}.log", 26, 1)
+        store.open()
+        with pytest.raises(CorruptLogError):
+            store.log.read(0, max_bytes=1000, upper_bound=1)
+
     @pytest.mark.parametrize("clean", [True, False])
     @pytest.mark.parametrize("damage", ["missing", "shortened", "emptied", "without its last batch", "with zeros"])
     def test_a_damaged_file_is_reported_too(self, closed: Damaged, damage: str, clean: bool) -> None:

@@ -33,6 +33,15 @@ def test_the_demo_takes_every_step(demo: tuple[str, Path]) -> None:
     assert places == sorted(places)
 
 
+def test_the_demo_serves_a_real_client_and_keeps_everything_over_a_restart(demo: tuple[str, Path]) -> None:
+    places = [demo[0].find(f"\n{step} ") for step in ("Serve", "Send", "Consume", "Look", "Restart", "Write")]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert "30,000 acknowledged in" in demo[0]
+    assert re.search(r"readings-0/\d{20}\.log +[\d,]+", demo[0])
+    assert "All 30,000 messages are there." in demo[0]
+
+
 def test_the_demo_shows_segments_and_records(demo: tuple[str, Path]) -> None:
     assert len(re.findall(r"^\d{20}\.log", demo[0], re.MULTILINE)) > 10
     assert '4,321  11-12 16:50  customer-85  {"order":4321,"item":"blade","pieces":32}' in demo[0]

@@ -19,6 +19,8 @@ DELETE_HORIZON_BIT = 0x40
 
 # Where the checksummed part begins; base offset, length, leader epoch and magic lie before it and may be stamped.
 CRC_START = 21
+# What lies before the magic: base offset, length and leader epoch, of which the first and the last are stamped.
+BEFORE_MAGIC = struct.Struct(">qii")
 # What the length field does not count: itself and the base offset.
 LENGTH_OVERHEAD = 12
 
@@ -84,9 +86,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     try:
         return _new(BatchHeader, HEADER.unpack_from(buffer, position))
     except struct.error:
-        raise DecodeError(
-            f"a record batch needs {HEADER.size} bytes for its header, {max(0, len(buffer) - position)} remain"
-        ) from None
+        raise _no_header(memoryview(buffer)[position:]) from None
 
 
 def split(buffer: Buffer, *, max_batch_bytes: int | None = None) -> list[tuple[BatchHeader, memoryview]]:
@@ -96,12 +96,14 @@ def split(buffer: Buffer, *, max_batch_bytes: int | None = None) -> list[tuple[B
     position = 0
     batches = []
     while position < end:
-        # First, because a message of format 0 or 1 (their magic is in the same place) may be shorter than a header.
-        if position + 16 < end and (magic := view[position + 16]) != MAGIC:
-            raise _unsupported(magic)
-        header = read_header(view, position)
+        try:
+            header = _new(BatchHeader, _unpack(view, position))
+        except struct.error:
+            raise _no_header(view[position:]) from None
+        if header.magic != MAGIC:
+            raise _unsupported(header.magic & 0xFF)
         size = header.batch_length + LENGTH_OVERHEAD
-        if size < HEADER.size:
+        if size < _HEADER_SIZE:
             raise DecodeError(f"a record batch of {size} bytes is shorter than its header of {HEADER.size}")
         if size > end - position:
             raise DecodeError(f"a record batch of {size} bytes does not fit the {end - position} that remain")
@@ -109,7 +111,8 @@ def split(buffer: Buffer, *, max_batch_bytes: int | None = None) -> list[tuple[B
             raise DecodeError(
                 f"a record batch of {size} bytes is over the limit of {max_batch_bytes}; send smaller ones"
             )
-        batches.append((header, view[position : position + size]))
+        # Nearly always there is just one.
+        batches.append((header, view if size == end else view[position : position + size]))
         position += size
     return batches
 
@@ -193,6 +196,15 @@ _INT64_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
 # NamedTuple's own constructor is a Python function and costs three times as much.
 _new = tuple.__new__
+_unpack = HEADER.unpack_from
+_HEADER_SIZE = HEADER.size
+
+
+def _no_header(rest: memoryview) -> DecodeError:
+    # A message of format 0 or 1 may be shorter than a header, and has its magic in the same place.
+    if len(rest) > 16 and rest[16] != MAGIC:
+        return _unsupported(rest[16])
+    return DecodeError(f"a record batch needs {HEADER.size} bytes for its header, {len(rest)} remain")
 
 
 def _unsupported(magic: int) -> DecodeError:

@@ -1,5 +1,6 @@
 """Frames on a stream: four bytes of length, then as many bytes. Read piece by piece and never beyond a limit."""
 
+import sys
 from collections.abc import Sequence
 from struct import Struct
 from typing import Any
@@ -27,13 +28,14 @@ class FrameReader:
         """How much of an unfinished frame is held here."""
         return len(self._tail)
 
-    def feed(self, data: memoryview) -> list[memoryview]:
-        """The frames that `data` completes. Views into `data` are good only as long as its bytes stay as they are."""
+    def feed(self, data: memoryview, at_most: int = sys.maxsize) -> list[memoryview]:
+        """The frames that `data` completes; what comes behind so many of them is kept for `more`. Views into `data` are
+        good only as long as its bytes stay as they are."""
         frames: list[memoryview] = []
         position, end = 0, len(data)
         if self._tail:
             position = self._finish_tail(data, frames)
-        while end - position >= 4:
+        while end - position >= 4 and len(frames) < at_most:
             length = self._checked(LENGTH.unpack_from(data, position)[0], data[position : position + 2])
             behind = position + 4 + length
             if behind > end:
@@ -43,6 +45,11 @@ class FrameReader:
         if position < end:
             self._tail += data[position:]
         return frames
+
+    def more(self, at_most: int) -> list[memoryview]:
+        """The frames that lie whole in what was kept. There must be none left when more data is fed."""
+        kept, self._tail = self._tail, bytearray()
+        return self.feed(memoryview(kept), at_most)
 
     def _finish_tail(self, data: memoryview, frames: list[memoryview]) -> int:
         """Complete the frame begun earlier, if `data` does; returns how much of `data` that took."""

@@ -129,6 +129,8 @@ class DataDirectory:
             write_checkpoint(self._files, f"{self.path}/{CLEAN_SHUTDOWN_FILE}", _CLEAN_KIND, _CLEAN_VERSION, payload)
         finally:
             self.flusher.close()
+            for log in self._logs.values():
+                log.let_go()
             self._descriptors.close()
             self._files.close(self._lock)
 

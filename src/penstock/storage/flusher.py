@@ -29,16 +29,24 @@ class FlushRound:
     def sync(self) -> None:
         """Make all of it durable. After an OSError nothing is known about any of it; hand the error to `end`."""
         fds = [pin.fd for _, work in self.work for pin in work.pins]
-        if len(fds) <= SIDE_BY_SIDE or not self._files.sync_filesystem(self._root_fd):
+        one_by_one = len(fds) <= SIDE_BY_SIDE or not self._files.sync_filesystem(self._root_fd)
+        if one_by_one:
             self._run_all([_sync(self._files, fd) for fd in fds])
-        for path in [path for _, work in self.work for path in work.dirt.files]:
-            sync_file(self._files, path)
         # A name counts only when the bytes behind it do, so names come second.
+        done: set[str] = set()
         for log, work in self.work:
-            if work.saves_epochs:
-                log.epochs.save()
-        for directory in {directory for _, work in self.work for directory in work.dirt.directories}:
-            self._files.sync_directory(directory)
+            try:
+                for path in work.dirt.files if one_by_one else []:
+                    sync_file(self._files, path)
+                if work.saves_epochs and log.is_open:
+                    log.epochs.save()
+                for directory in work.dirt.directories - done:
+                    self._files.sync_directory(directory)
+                    done.add(directory)
+            except FileNotFoundError:
+                # A log that was deleted meanwhile may cost the others nothing.
+                if log.is_open:
+                    raise
 
 
 def _sync(files: Files, fd: int) -> Callable[[], None]:

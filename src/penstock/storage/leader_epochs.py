@@ -7,7 +7,8 @@ from bisect import bisect_right
 from struct import Struct
 from threading import Lock
 
-from penstock.storage.checkpoint import read_checkpoint, write_checkpoint
+from penstock.storage.checkpoint import read_checkpoint, write_checkpoint, write_first_checkpoint
+from penstock.storage.errors import CorruptCheckpointError
 from penstock.storage.files import Files
 
 FILE_NAME = "leader-epochs"
@@ -19,10 +20,16 @@ _ENTRY = Struct("<iq")
 class LeaderEpochs:
     """Entries in ascending order of epoch and of offset. Changes are in memory until somebody saves them."""
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, path: str, *, was_flushed: bool = True) -> None:
+        """What a crash kept from being written, which is only possible if nothing was flushed, counts as none."""
         self._files = files
-        self._path = path
-        payload = read_checkpoint(files, path, _KIND, _VERSION)
+        self.path = path
+        try:
+            payload = read_checkpoint(files, path, _KIND, _VERSION)
+        except CorruptCheckpointError:
+            if was_flushed:
+                raise
+            payload = None
         self._entries: list[tuple[int, int]] = list(_ENTRY.iter_unpack(payload)) if payload else []
         self._saved = tuple(self._entries)
         self._saving = Lock()
@@ -66,9 +73,13 @@ class LeaderEpochs:
         """The log now ends here: epochs that began at or behind it never had a record."""
         self._entries = [entry for entry in self._entries if entry[1] < end_offset]
 
-    def drop_beyond(self, end_offset: int) -> None:
-        """After a crash: epochs that began beyond what was recovered are forgotten; one may begin at the end."""
-        self._entries = [entry for entry in self._entries if entry[1] <= end_offset]
+    def recover(self, found: list[tuple[int, int]], *, scanned_from: int, end_offset: int) -> None:
+        """After a crash: from where the log was scanned on, its batches tell. One epoch may begin at the end, without
+        a record yet."""
+        elected = [entry for entry in self._entries if entry[1] == end_offset]
+        self._entries = [entry for entry in self._entries if entry[1] < scanned_from]
+        for epoch, start_offset in [*found, *elected]:
+            self.begin(epoch, start_offset)
 
     def advance_start(self, start_offset: int) -> None:
         """The log now begins here: epochs that ended before are forgotten, the one in force moves up."""
@@ -82,6 +93,19 @@ class LeaderEpochs:
         with self._saving:
             entries = self.entries
             if entries != self._saved:
-                payload = b"".join(_ENTRY.pack(*entry) for entry in entries)
-                write_checkpoint(self._files, self._path, _KIND, _VERSION, payload)
+                write_checkpoint(self._files, self.path, _KIND, _VERSION, _payload(entries))
                 self._saved = entries
+
+    def write_first(self) -> bool:
+        """Write the entries to a directory that has none yet. False if there are none; otherwise the caller has the
+        file and its name synced before it relies on them."""
+        with self._saving:
+            entries = self.entries
+            if entries:
+                write_first_checkpoint(self._files, self.path, _KIND, _VERSION, _payload(entries))
+                self._saved = entries
+        return bool(entries)
+
+
+def _payload(entries: tuple[tuple[int, int], ...]) -> bytes:
+    return b"".join(_ENTRY.pack(*entry) for entry in entries)

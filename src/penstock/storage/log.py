@@ -12,7 +12,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import Final, Protocol
 
-from penstock.protocol.batch import BatchHeader, stamp
+from penstock.protocol.batch import BEFORE_MAGIC, BatchHeader
 from penstock.storage.checkpoint import read_checkpoint, write_checkpoint, write_first_checkpoint
 from penstock.storage.descriptors import Pinned
 from penstock.storage.errors import (
@@ -171,24 +171,33 @@ class Log:
     def append(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, leader_epoch: int, now_ms: int) -> int:
         """As the leader: give the batches the next offsets, stamping them in place, and write them with one call: all
         of them or none. The caller has checked them. Returns the first offset."""
-        first = offset = self.end_offset
-        headers, views = [], []
+        first = offset = self._segments[-1].end_offset
+        placed, views, size = [], [], 0
         for header, view in batches:
-            stamp(view, offset, leader_epoch)
-            headers.append(BatchHeader._make((offset, header[1], leader_epoch, *header[3:])))
+            _stamp(view, 0, offset, header.batch_length, leader_epoch)
+            placed.append((offset, header))
             views.append(view)
+            size += len(view)
             offset += header.last_offset_delta + 1
-        self._write(headers, views, now_ms)
+        self._write(placed, views, size, offset, now_ms)
+        if leader_epoch > self.epochs.latest and views:
+            self.epochs.begin(leader_epoch, first)
         return first
 
     def append_replicated(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, now_ms: int) -> None:
         """As a follower: write batches with the offsets and epochs that the leader gave them, all of them or none."""
         expected = self.end_offset
-        for header, _ in batches:
+        placed, views, size = [], [], 0
+        for header, view in batches:
             if header.base_offset < expected:
                 raise OffsetOutOfRangeError(header.base_offset, expected, expected)
+            placed.append((header.base_offset, header))
+            views.append(view)
+            size += len(view)
             expected = header.next_offset
-        self._write([header for header, _ in batches], [view for _, view in batches], now_ms)
+        self._write(placed, views, size, expected, now_ms)
+        for header, _ in batches:
+            self.epochs.begin(header.leader_epoch, header.base_offset)
 
     def begin_epoch(self, epoch: int) -> None:
         """A leader was elected: its epoch begins at the end of the log. The next flush makes that durable."""
@@ -205,38 +214,40 @@ class Log:
             self._roll()
         return due
 
-    def _write(self, headers: list[BatchHeader], buffers: Sequence[memoryview], now_ms: int) -> None:
-        self._check_online()
-        if not headers:
+    def _write(
+        self, placed: list[tuple[int, BatchHeader]], views: list[memoryview], size: int, end_offset: int, now_ms: int
+    ) -> None:
+        """Write batches, `size` bytes in all, which take the offsets beside their headers and those up to the end."""
+        if self._failure is not None:
+            raise self._offline()
+        if not views:
             return
-        active = self._segments[-1]
-        if active.size and self._is_full(active, sum(map(len, buffers)), headers[-1].next_offset, now_ms):
+        active, config = self._segments[-1], self.config
+        if active.size and (
+            active.size + size > config.segment_bytes
+            or end_offset - active.base_offset > MAX_OFFSETS_IN_SEGMENT
+            or now_ms - active.created_ms >= config.segment_ms
+        ):
             active = self._roll()
         if not active.exists:
             self._prepare_directory()
         try:
-            active.append(headers, buffers, now_ms)
+            active.append(placed, views, size, end_offset, now_ms)
         except CutBackError as error:
             self.fail(error)
             raise self._offline() from error
         except OSError:
             if active.is_open_for_writing:
                 # It was cut back, which has to be durable too: a crash may not bring the torn batch back.
-                self._dirt.add_segment(active)
-                self._owner.became_dirty(self)
+                self._became_dirty(active)
             raise
-        self._dirt.add_segment(active)
-        for header in headers:
-            if header.leader_epoch > self.epochs.latest:
-                self.epochs.begin(header.leader_epoch, header.base_offset)
-        self._owner.became_dirty(self)
+        # A segment that is dirty already has been told of.
+        if not (dirty := self._dirt.segments) or dirty[-1] is not active:
+            self._became_dirty(active)
 
-    def _is_full(self, active: Segment, more_bytes: int, next_offset: int, now_ms: int) -> bool:
-        return (
-            active.size + more_bytes > self.config.segment_bytes
-            or next_offset - active.base_offset > MAX_OFFSETS_IN_SEGMENT
-            or now_ms - active.created_ms >= self.config.segment_ms
-        )
+    def _became_dirty(self, segment: Segment) -> None:
+        self._dirt.add_segment(segment)
+        self._owner.became_dirty(self)
 
     def _roll(self) -> Segment:
         active = self._segments[-1]
@@ -250,21 +261,24 @@ class Log:
         if not self._has_directory:
             if self._files.stat(self.directory) is None:
                 self._files.make_directory(self.directory)
+            self._dirt.directories.add(os.path.dirname(self.directory))
+        self._dirt.directories.add(self.directory)
+        # Even if nothing comes of the write: a file may be there, and the next process will rely on its name.
+        self._owner.became_dirty(self)
+        if not self._has_directory:
             if self._identity:
                 path = f"{self.directory}/{IDENTITY_FILE}"
                 write_first_checkpoint(self._files, path, _IDENTITY_KIND, _IDENTITY_VERSION, self._identity)
                 self._dirt.files.append(path)
-            self._dirt.directories.add(os.path.dirname(self.directory))
+            if self.epochs.write_first():
+                self._dirt.files.append(self.epochs.path)
             self._has_directory = True
-        self._dirt.directories.add(self.directory)
-        # Even if nothing comes of the write: the file may be there, and the next process will rely on its name.
-        self._owner.became_dirty(self)
 
     def _make_name_durable(self) -> None:
         """Before anything in the directory is relied on: a directory whose name is lost takes all with it."""
         if not self._name_is_durable:
-            for path in self._dirt.files:
-                sync_file(self._files, path)
+            if self._identity:
+                sync_file(self._files, f"{self.directory}/{IDENTITY_FILE}")
             self._files.sync_directory(os.path.dirname(self.directory))
             self._name_is_durable = True
 
@@ -402,8 +416,11 @@ class Log:
         self._owner.became_dirty(self)
 
     def _write_start(self, offset: int) -> None:
-        # After an error the file may tell either, and a log that then ends below its start would lose all it has.
+        # After an error the file may tell either: a log that then ends below its start would lose all it has, and the
+        # next process would rely on a name that is not durable.
         self._is_start_in_doubt = True
+        self._dirt.directories.add(self.directory)
+        self._owner.became_dirty(self)
         write_log_start(self._files, self.directory, offset)
         self._is_start_in_doubt = False
 
@@ -495,6 +512,7 @@ class Log:
         return LogOfflineError(f"{self.directory} is offline after: {self._failure}; restart the broker to recover it")
 
 
+_stamp = BEFORE_MAGIC.pack_into
 _base_offset = attrgetter("base_offset")
 
 

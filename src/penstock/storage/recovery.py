@@ -44,14 +44,14 @@ def open_log(
 ) -> tuple[Log, RecoveryReport]:
     """The log in a directory, which need not exist. `clean_end` is where it ended at a clean stop; None, or an end that
     is not there, has everything from `recovery_point` on checked. `identity` goes into a new directory."""
-    epochs = LeaderEpochs(context.files, f"{directory}/{LEADER_EPOCHS_FILE}")
+    epochs = LeaderEpochs(context.files, f"{directory}/{LEADER_EPOCHS_FILE}", was_flushed=recovery_point > 0)
     opening = _Opening(directory, context, recovery_point, epochs)
     if clean_end is None or not opening.trust(clean_end):
         opening.recover()
     end = opening.segments[-1].end_offset
-    epochs.drop_beyond(end)
-    for epoch, offset in opening.epochs:
-        epochs.begin(epoch, offset)
+    scanned_from = end if opening.scanned_from is None else opening.scanned_from
+    epochs.recover(opening.epochs, scanned_from=scanned_from, end_offset=end)
+    epochs.advance_start(opening.start_offset)
     snapshots = ProducerSnapshots(context.files, directory, opening.names)
     snapshots.truncate(end)
     log = Log(
@@ -80,6 +80,7 @@ class _Opening:
         self.files: Files = context.files
         self.report = RecoveryReport()
         self.epochs: list[tuple[int, int]] = []
+        self.scanned_from: int | None = None
         self.segments: list[Segment] = []
         self.names = self.files.list(directory) if self.files.stat(directory) else []
         self.start_offset = read_log_start(self.files, directory) if self.names else 0
@@ -128,8 +129,10 @@ class _Opening:
         self._check_end()
         for segment in self.segments[:-1]:
             segment.close_index()
-        if IDENTITY_FILE in self.names:
-            sync_file(self.files, f"{self.directory}/{IDENTITY_FILE}")
+        # The process before may have died before it synced them.
+        for name in (IDENTITY_FILE, LEADER_EPOCHS_FILE):
+            if name in self.names:
+                sync_file(self.files, f"{self.directory}/{name}")
         if self.names:
             self.files.sync_directory(self.directory)
             self.files.sync_directory(os.path.dirname(self.directory))
@@ -140,6 +143,7 @@ class _Opening:
         position = segment.begin_scan(size, self.recovery_point)
         self.report.scanned_bytes += size - position
         epoch, certain = -1, segment.end_offset
+        self.scanned_from = segment.end_offset if self.scanned_from is None else self.scanned_from
         try:
             for batch in segment.scan(position, size, segment.base_offset + MAX_OFFSETS_IN_SEGMENT):
                 header = batch.header

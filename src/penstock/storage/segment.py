@@ -9,11 +9,11 @@
 """
 
 import os.path
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from penstock.protocol.batch import HEADER, MAGIC, BatchHeader, read_header
+from penstock.protocol.batch import HEADER, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
 from penstock.storage.descriptors import Descriptors, Pinned
 from penstock.storage.errors import CorruptLogError
 from penstock.storage.files import Buffer, Files, write_all
@@ -25,8 +25,10 @@ from penstock.storage.scan import AT_ONCE, BadBatchError, Batch, scan
 LOG_FILE = ".log"
 # Enough for the headers between two index entries, and for a large batch not much more than its header.
 _LOOKUP_BYTES = 4096
-# An index that has grown by this much of the log is saved, so that after a crash no more than this is walked again.
+# An index that has grown by this much of the log is saved, so that after a crash no more than this is walked again, but
+# not more often than the recovery point is: what lies above that is walked in any case.
 _SAVE_INDEX_BYTES = 4 * 1024 * 1024
+_SAVE_INDEX_MS = 1000
 # Above every relative offset.
 _LAST = 0x7FFF_FFFF
 
@@ -52,12 +54,14 @@ class Segment:
         "_context",
         "_index",
         "_index_saved_at",
+        "_index_saved_ms",
         "_max_timestamp",
         "_next_entry",
         "_trusted_from",
         "_verified",
         "_writer",
         "base_offset",
+        "created_ms",
         "end_offset",
         "exists",
         "size",
@@ -68,6 +72,7 @@ class Segment:
         self._context = context
         self._index: SegmentIndex | None = None
         self._index_saved_at = 0
+        self._index_saved_ms = 0
         self._next_entry = 0
         self._writer: Pinned | None = None
         self.stem = f"{directory}/{base_offset:020}"
@@ -75,6 +80,8 @@ class Segment:
         self.end_offset = base_offset
         self.exists = False
         self.size = 0
+        # Known of an active segment alone.
+        self.created_ms = 0
         self._max_timestamp: int | None = -1
         # Bytes from here on were written by this process, or checked by its recovery.
         self._trusted_from = 0
@@ -84,10 +91,6 @@ class Segment:
     @property
     def path(self) -> str:
         return self.stem + LOG_FILE
-
-    @property
-    def created_ms(self) -> int:
-        return self.index.created_ms
 
     @property
     def max_timestamp(self) -> int:
@@ -110,14 +113,22 @@ class Segment:
 
     # Writing
 
-    def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], now_ms: int) -> None:
-        """Write batches that have their offsets. After an OSError the file is as it was, unless it is CutBackError."""
+    def append(
+        self,
+        placed: Iterable[tuple[int, BatchHeader]],
+        buffers: Sequence[Buffer],
+        size: int,
+        end_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Write batches of `size` bytes in all; their offsets stand beside their headers, which may tell older ones.
+        After an OSError the file is as it was, unless it is a CutBackError."""
         if not self.exists:
             self._create(now_ms)
         files = self._context.files
-        fd = self.pin_for_writing().fd
+        fd = (self._writer or self.pin_for_writing()).fd
         try:
-            if files.pwritev(fd, buffers, self.size) != sum(map(len, buffers)):
+            if files.pwritev(fd, buffers, self.size) != size:
                 # Writing the same bytes to the same place once more is the simple way to deal with a short write.
                 write_all(files, fd, buffers, self.size)
         except OSError as error:
@@ -126,10 +137,11 @@ class Segment:
             except OSError:
                 raise CutBackError(f"{self.path} could not be cut back to byte {self.size} after: {error}") from error
             raise
-        for header in headers:
-            self._note(header, self.size)
-        if self.size - self._index_saved_at >= _SAVE_INDEX_BYTES:
+        self._note(placed)
+        self.end_offset = end_offset
+        if self.size - self._index_saved_at >= _SAVE_INDEX_BYTES and now_ms - self._index_saved_ms >= _SAVE_INDEX_MS:
             self.save_index()
+            self._index_saved_ms = now_ms
 
     def pin_for_writing(self) -> Pinned:
         """The descriptor that writes, and that the next sync needs; kept until `release_writer`."""
@@ -233,13 +245,15 @@ class Segment:
             self._index = SegmentIndex(self._modified_ms())
             self._remove_index_files_durably()
             entry = (0, 0)
+        self.created_ms = self._index.created_ms
         self._resume(*entry)
         self._trusted_from = self.size
         return self.size
 
     def accept(self, batch: Batch) -> None:
         """The batch at the end of what was accepted so far is sound."""
-        self._note(batch.header, batch.position)
+        self._note(((batch.header.base_offset, batch.header),))
+        self.end_offset = batch.header.next_offset
 
     def end_scan(self, size: int) -> None:
         """Cut what was not accepted. What is left is durable; if nothing is, there is no file any more."""
@@ -256,6 +270,8 @@ class Segment:
         """Hold the index here, as an active segment does."""
         if self._index is None:
             self._index = self.index
+            self.created_ms = self._index.created_ms
+            self._max_timestamp = self.max_timestamp
             self._context.indexes.forget(self.stem)
 
     def _create(self, now_ms: int) -> None:
@@ -269,15 +285,20 @@ class Segment:
             files.close(fd)
         self.exists = True
         self._index = SegmentIndex(now_ms)
+        self.created_ms = now_ms
 
-    def _note(self, header: BatchHeader, position: int) -> None:
-        """Account for the batch that lies at `position`, the end so far."""
-        if position >= self._next_entry:
-            self.index.add(header.base_offset - self.base_offset, position, self.max_timestamp)
-            self._next_entry = position + self._context.index_interval_bytes
-        self._max_timestamp = max(self.max_timestamp, header.max_timestamp)
-        self.size = position + header.size
-        self.end_offset = header.next_offset
+    def _note(self, placed: Iterable[tuple[int, BatchHeader]]) -> None:
+        """Account for batches at the end so far. Locals and no properties, as this is done for every append."""
+        position, next_entry, newest, index = self.size, self._next_entry, self._max_timestamp, self._index
+        assert newest is not None
+        assert index is not None, "only an active segment grows"
+        for offset, header in placed:
+            if position >= next_entry:
+                index.add(offset - self.base_offset, position, newest)
+                next_entry = position + self._context.index_interval_bytes
+            newest = max(newest, header.max_timestamp)
+            position += header.batch_length + LENGTH_OVERHEAD
+        self.size, self._next_entry, self._max_timestamp = position, next_entry, newest
 
     def _resume(self, relative: int, position: int) -> None:
         """Go back to an index entry, as if nothing had been written behind it yet."""
@@ -291,7 +312,7 @@ class Segment:
     def _walk(self, end: int, end_offset: int) -> None:
         """Account for all batches from the end so far to a position, where the offsets end too."""
         for batch in self.batches(self.size, end, bytes_at_once=AT_ONCE, end_offset=end_offset):
-            self._note(batch.header, batch.position)
+            self.accept(batch)
 
     def _remove_index_files_durably(self) -> None:
         if self.remove_index_files():

@@ -1,0 +1,298 @@
+"""A broker as an object: it starts and stops, many times in a process, and installs nothing outside itself."""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from penstock.broker.call import Call
+from penstock.broker.clock import Clock, SystemClock
+from penstock.broker.cluster_state import ClusterState
+from penstock.broker.config.rules import TableRules
+from penstock.broker.config.typed import BrokerConfig, TopicConfig
+from penstock.broker.dispatch import Dispatcher
+from penstock.broker.flow_control import Budget, Cork
+from penstock.broker.flushing import Flushing
+from penstock.broker.handlers import ROUTERS
+from penstock.broker.housekeeping import Housekeeping
+from penstock.broker.listener import Listener
+from penstock.broker.partitions import Partitions
+from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.router import route_table
+from penstock.broker.waiting import Deadlines
+from penstock.machines import topic_names
+from penstock.machines.cluster import BrokerImage, ClusterImage
+from penstock.machines.controller import TopicDefaults
+from penstock.machines.decisions import Refused
+from penstock.machines.fetch_sessions import FetchSessions
+from penstock.metadata.memory import MemoryStore
+from penstock.metadata.sqlite import SqliteStore
+from penstock.metadata.store import MetadataStore
+from penstock.protocol.error_codes import ErrorCode
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.files import Files, RealFiles
+
+log = logging.getLogger(__name__)
+
+UNANSWERED_BYTES = 256 * 1024 * 1024
+GRACE_SECONDS = 5.0
+
+
+class Broker:
+    """`await start()`, then it serves until `await stop()`. `address` tells the port where port 0 was asked for."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        store: MetadataStore | None = None,
+    ) -> None:
+        self.config = config
+        self.clock = clock or SystemClock()
+        self._files = files or RealFiles()
+        self._given_store = store
+        self.node_id = config.node_id
+        self.data_path = config.log_dirs[0]
+        self.routes = route_table(ROUTERS)
+        self._rules = TableRules(config)
+        self._ports: dict[str, int] = {}
+        self.is_running = False
+        self._partitions: Partitions | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # Starting, in this order; stopping, in the reverse
+
+    async def start(self) -> None:
+        undo: list[Callable[[], Awaitable[None] | None]] = []
+        self.loop = asyncio.get_running_loop()
+        began = self.loop.time()
+        try:
+            await self._open_metadata(undo)
+            await self._open_storage(undo)
+            await self._take_part(undo)
+            await self._open_listeners(undo)
+        except BaseException:
+            await self._undo(undo)
+            raise
+        self._to_undo = undo
+        self.is_running = True
+        reports = self.directory.reports.values()
+        log.info(
+            "started",
+            extra={
+                "node_id": self.node_id,
+                "ports": self._ports,
+                "partitions": len(self.partitions),
+                "was_clean": self.directory.was_clean,
+                "scanned_bytes": sum(report.scanned_bytes for report in reports),
+                "cut_bytes": sum(report.cut_bytes for report in reports),
+                "seconds": round(self.loop.time() - began, 3),
+            },
+        )
+
+    async def stop(self) -> None:
+        """Answer what is under way, flush, and leave the clean marker."""
+        if self.is_running:
+            self.is_running = False
+            await self._undo(self._to_undo)
+
+    @staticmethod
+    async def _undo(steps: list[Callable[[], Awaitable[None] | None]]) -> None:
+        failure: Exception | None = None
+        while steps:
+            try:
+                waited = steps.pop()()
+                if waited is not None:
+                    await waited
+            except Exception as error:
+                # What comes after it is undone all the same: nothing stays open or locked.
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    async def _open_metadata(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
+        self.store = self._given_store or self._make_store()
+        await self.store.open()
+        undo.append(self.store.close)
+        self.cluster_id = await self.store.cluster_id()
+        self.broker_epoch = await self.store.register(self.node_id, b"")
+        self.cluster = ClusterState(self.store, self._rules, self._image_changed)
+        await self.cluster.load(self.node_id)
+        self._follow_configs()
+
+    def _make_store(self) -> MetadataStore:
+        if isinstance(self._files, RealFiles):
+            os.makedirs(self.data_path, exist_ok=True)
+            return SqliteStore(os.path.join(self.data_path, "metadata.sqlite"))
+        return MemoryStore()
+
+    async def _open_storage(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
+        path = os.path.join(self.data_path, "logs")
+        self.directory = DataDirectory(path, self._files, cluster_id=self.cluster_id)
+        undo.append(self._close_directory)
+        self.cork = Cork(self.loop)
+        self.deadlines = Deadlines(self.loop, after_tick=self.cork.release)
+        undo.append(self.deadlines.close)
+        self.fetch_sessions = FetchSessions(self.config.integer("max.incremental.fetch.session.cache.slots"))
+        self.producer_ids = ProducerIds(self.cluster)
+        self._partitions = self.partitions = Partitions(
+            self.node_id,
+            self.directory,
+            self.image,
+            lambda topic: TopicConfig(topic.configs, self.config).settings(),
+            self.clock.now_ms,
+            after_writes=self._wrote,
+        )
+        self.flushing = Flushing(
+            self.directory,
+            now_ms=self.clock.now_ms,
+            somebody_waits=self.partitions.somebody_waits,
+            flushed=self._flushed,
+            failed=self.partitions.flush_failed,
+        )
+
+    async def _take_part(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
+        """Tell the cluster that this broker is back, and become what the cluster says."""
+        endpoint = self.config.listeners[0]
+        was_clean = self.directory.was_clean
+        rack = self.config.string("broker.rack") if self.config["broker.rack"] is not None else None
+        await self.cluster.change(
+            lambda controller: controller.register_broker(
+                self.node_id, broker_epoch=self.broker_epoch, host=endpoint.host, port=endpoint.port, rack=rack
+            )
+        )
+        await self.cluster.change(lambda controller: controller.broker_restarted(self.node_id, clean=was_clean))
+        self.partitions.open_all()
+        if self.directory.flusher.has_work:
+            # Elections are durable before anybody is served.
+            self.directory.flusher.flush()
+        self.flushing.start()
+        undo.append(self._close_flushing)
+        self.housekeeping = Housekeeping(self)
+        self.housekeeping.start()
+        undo.append(self.housekeeping.close)
+
+    async def _open_listeners(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
+        dispatcher = Dispatcher(self, self.routes)
+        undo.append(dispatcher.close)
+        self.budget = Budget(UNANSWERED_BYTES)
+        self.listener = Listener(
+            dispatcher.dispatch,
+            cork=self.cork,
+            budget=self.budget,
+            max_request_bytes=self.config.integer("socket.request.max.bytes"),
+            max_connections=self.config.integer("max.connections"),
+            max_connections_per_address=self.config.integer("max.connections.per.ip"),
+            max_idle_seconds=self.config.integer("connections.max.idle.ms") / 1000,
+        )
+        undo.append(lambda: self.listener.close(GRACE_SECONDS, end_waits=self.deadlines.expire_all))
+        for endpoint in self.config.listeners:
+            self._ports[endpoint.name] = await self.listener.open(endpoint.name, endpoint.host, endpoint.port)
+
+    def _close_directory(self) -> None:
+        for partition in self.partitions.all():
+            partition.prepare_stop()
+        self.directory.close(broker_epoch=self.broker_epoch)
+
+    async def _close_flushing(self) -> None:
+        self.partitions.write_staged()
+        await self.flushing.close()
+
+    # What happens
+
+    def _wrote(self) -> None:
+        self.flushing.wake()
+        self.cork.release()
+
+    def _flushed(self, round: Any) -> None:
+        self.partitions.flushed(round)
+        self.cork.release()
+
+    def _image_changed(self, topics: set[str]) -> None:
+        self._follow_configs()
+        if self._partitions is not None:
+            self._partitions.image_changed(topics)
+
+    def _follow_configs(self) -> None:
+        """Configs that were set while brokers run count from now on."""
+        cluster, own = self.image.cluster_configs, self.image.broker_configs.get(self.node_id, {})
+        if self.config.cluster != cluster or self.config.broker != own:
+            self.config = self._rules.config = self.config.with_dynamic(cluster=cluster, broker=own)
+
+    # What handlers ask for
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.cluster.image
+
+    @property
+    def controller_id(self) -> int:
+        return self.node_id
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    @property
+    def fetch_max_bytes(self) -> int:
+        return self.config.integer("fetch.max.bytes")
+
+    @property
+    def topic_defaults(self) -> TopicDefaults:
+        config = self.config
+        return TopicDefaults(config.integer("num.partitions"), config.integer("default.replication.factor"))
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where clients connect, by the first listener."""
+        return self.addresses[self.config.listeners[0].name]
+
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """What clients of each listener are told to connect to."""
+        advertised = self.config.advertised_listeners(bound_ports=self._ports, machine=socket.gethostname())
+        return {endpoint.name: (endpoint.host, endpoint.port) for endpoint in advertised}
+
+    def advertised_brokers(self, call: Call) -> list[BrokerImage]:
+        """All brokers, this one at the address that goes with the listener the client came by."""
+        own = self.image.brokers[self.node_id]
+        host, port = self.addresses.get(call.connection.listener_name, self.address)
+        return [
+            BrokerImage(own.broker_id, own.broker_epoch, host, port, own.rack) if node is own else node
+            for node in self.image.brokers.values()
+        ]
+
+    async def create_topic(self, name: str) -> Refused | None:
+        """With all the defaults, because somebody asked for it."""
+        topic_id = self.draw_topic_id()
+        try:
+            await self.cluster.change(
+                lambda controller: controller.create_topic(name, topic_id=topic_id, defaults=self.topic_defaults)
+            )
+        except Refused as refused:
+            return refused
+        return None
+
+    def check_topic_name(self, name: str) -> ErrorCode | None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION if topic_names.problem(name) else None
+
+    def draw_topic_id(self) -> bytes:
+        while (drawn := secrets.token_bytes(16)) in self.image.topics_by_id or drawn[:8] == bytes(8):
+            pass
+        return drawn
+
+    def draw_session_id(self) -> int:
+        return secrets.randbelow(0x7FFF_FFFF - 1) + 1
+
+    def keep(self, task: "asyncio.Task[Any]") -> None:
+        """Hold on to a task until it is done, as the loop does not."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def disk_bytes(self) -> tuple[int, int]:
+        """Free and total bytes of the disk that the data lies on."""
+        return self._files.free_bytes(self.data_path), -1

@@ -1,0 +1,6 @@
+"""What a broker and its topics can be told: tables of configs, their typed values, and where they come from."""
+
+from penstock.broker.config.typed import BrokerConfig, TopicConfig
+from penstock.broker.config.values import ConfigError
+
+__all__ = ["BrokerConfig", "ConfigError", "TopicConfig"]

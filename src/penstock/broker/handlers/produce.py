@@ -1,0 +1,178 @@
+"""Produce, versions 3 to 13: checks a batch by its header and checksum, and hands it to its partition.
+
+Versions 0 to 2, of older message formats, are advertised, since some clients stop compressing without them, and close
+the connection. From version 13 on topics come by id.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.broker.call import Call
+from penstock.broker.partition import Partition
+from penstock.broker.router import LATER, Router
+from penstock.protocol.batch import BatchHeader, check_produced, split, stamp_log_append_time, verify
+from penstock.protocol.compression import Codec
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.errors import DecodeError
+from penstock.protocol.schemas.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+router = Router()
+
+
+@router.handles(ProduceRequest, versions=(3, 13), advertised=(0, 13))
+def produce(broker: "Broker", call: Call, request: ProduceRequest) -> object:
+    operation = _Produce(call, request.acks)
+    if request.acks not in (-1, 0, 1):
+        operation.refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1 (all), 0 or 1")
+    elif request.transactional_id is not None:
+        operation.refuse_all(
+            request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not offered by this broker yet"
+        )
+    else:
+        now_ms = broker.now_ms()
+        for topic in request.topic_data:
+            answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+            replies = []
+            for data in topic.partition_data:
+                reply = operation.expect(data.index)
+                replies.append(reply.response)
+                partition = broker.partitions.find(topic.name, topic.topic_id, data.index, by_id=call.version >= 13)
+                if isinstance(partition, ErrorCode):
+                    reply.refused(partition, "")
+                else:
+                    _append(partition, data, reply, version=call.version, now_ms=now_ms)
+            answer.partition_responses = replies
+            operation.topics.append(answer)
+    operation.all_expected()
+    return LATER
+
+
+def _append(
+    partition: Partition, data: PartitionProduceData, reply: "_PartitionReply", *, version: int, now_ms: int
+) -> None:
+    records = data.records
+    if not records:
+        reply.refused(ErrorCode.INVALID_RECORD, "there is no record batch")
+        return
+    assert isinstance(records, memoryview)
+    try:
+        batches = split(records)
+        if len(batches) != 1:
+            reply.refused(ErrorCode.INVALID_RECORD, f"a partition gets one batch in a request, not {len(batches)}")
+            return
+        header, view = batches[0]
+        if header.size > partition.settings.max_message_bytes:
+            limit = partition.settings.max_message_bytes
+            reply.refused(
+                ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes is over max.message.bytes ({limit})"
+            )
+            return
+        verify(header, view)
+    except DecodeError as error:
+        reply.refused(ErrorCode.CORRUPT_MESSAGE, str(error))
+        return
+    refusal = _check(partition, header, version, now_ms)
+    if refusal is not None:
+        reply.refused(*refusal)
+        return
+    if partition.settings.log_append_time:
+        stamp_log_append_time(view, now_ms)
+        header = header._replace(attributes=header.attributes | 8, max_timestamp=now_ms)
+        reply.response.log_append_time_ms = now_ms
+    partition.append(header, view, wait_for_all=reply.operation.acks == -1, waiter=reply, now_ms=now_ms)
+
+
+def _check(partition: Partition, header: BatchHeader, version: int, now_ms: int) -> tuple[ErrorCode, str] | None:
+    """What is wrong with a batch that is whole."""
+    try:
+        check_produced(header)
+    except DecodeError as error:
+        return ErrorCode.INVALID_RECORD, str(error)
+    if header.is_transactional:
+        return ErrorCode.INVALID_TXN_STATE, "transactions are not offered by this broker yet"
+    if header.codec is Codec.ZSTD and version < 7:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs a client that speaks Produce version 7"
+    settings = partition.settings
+    if not settings.log_append_time and header.max_timestamp >= 0:
+        if header.max_timestamp - now_ms > settings.timestamp_after_max_ms:
+            limit = settings.timestamp_after_max_ms
+            return ErrorCode.INVALID_TIMESTAMP, f"timestamp {header.max_timestamp} is over {limit} ms in the future"
+        if now_ms - header.base_timestamp > settings.timestamp_before_max_ms:
+            limit = settings.timestamp_before_max_ms
+            return ErrorCode.INVALID_TIMESTAMP, f"timestamp {header.base_timestamp} is over {limit} ms in the past"
+    return None
+
+
+class _Produce:
+    """A Produce call: replies when the last of its partitions has."""
+
+    __slots__ = ("_all_expected", "_outstanding", "acks", "call", "has_error", "topics")
+
+    def __init__(self, call: Call, acks: int) -> None:
+        self.call = call
+        self.acks = acks
+        self.topics: list[TopicProduceResponse] = []
+        self.has_error = False
+        self._outstanding = 0
+        self._all_expected = False
+
+    def expect(self, index: int) -> "_PartitionReply":
+        self._outstanding += 1
+        return _PartitionReply(self, PartitionProduceResponse(index=index, base_offset=-1))
+
+    def all_expected(self) -> None:
+        self._all_expected = True
+        self._finish_if_done()
+
+    def done(self) -> None:
+        self._outstanding -= 1
+        self._finish_if_done()
+
+    def refuse_all(self, request: ProduceRequest, code: ErrorCode, message: str) -> None:
+        for topic in request.topic_data:
+            replies = [self.expect(data.index) for data in topic.partition_data]
+            responses = [reply.response for reply in replies]
+            self.topics.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
+            )
+            for reply in replies:
+                reply.refused(code, message)
+
+    def _finish_if_done(self) -> None:
+        if self._outstanding or not self._all_expected:
+            return
+        if self.acks != 0:
+            self.call.reply(ProduceResponse(responses=self.topics))
+        elif self.has_error:
+            # The only way to tell a client that wants no replies that something is wrong with what it sends.
+            self.call.give_up("an append with acks=0 failed")
+        else:
+            self.call.reply(None)
+
+
+@dataclass(slots=True, eq=False)
+class _PartitionReply:
+    """One partition's part of the reply."""
+
+    operation: _Produce
+    response: PartitionProduceResponse
+
+    def appended(self, base_offset: int, log_start: int) -> None:
+        self.response.base_offset = base_offset
+        self.response.log_start_offset = log_start
+        self.operation.done()
+
+    def refused(self, code: ErrorCode, message: str) -> None:
+        self.response.error_code = code
+        self.response.error_message = message or None
+        self.operation.has_error = True
+        self.operation.done()

@@ -1,0 +1,108 @@
+"""The listening addresses: accept connections within limits, and close the ones that stall."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from penstock.broker.call import Call
+from penstock.broker.connection import Connection
+from penstock.broker.flow_control import Budget, Cork
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS: Final = 1.0
+FRAME_SECONDS: Final = 30.0
+STALLED_SECONDS: Final = 60.0
+
+
+class Listener:
+    def __init__(
+        self,
+        dispatch: Callable[[Call], None],
+        *,
+        cork: Cork,
+        budget: Budget,
+        max_request_bytes: int,
+        max_connections: int,
+        max_connections_per_address: int,
+        max_idle_seconds: float,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.dispatch = dispatch
+        self.cork = cork
+        self.budget = budget
+        self.max_request_bytes = max_request_bytes
+        self._max_connections = max_connections
+        self._max_per_address = max_connections_per_address
+        self._max_idle_seconds = max_idle_seconds
+        self.connections: dict[Connection, str] = {}
+        self._per_address: Counter[str] = Counter()
+        self.aborted: Counter[str] = Counter()
+        self._servers: list[asyncio.Server] = []
+        self._sweep: asyncio.TimerHandle | None = None
+        self.is_closing = False
+
+    async def open(self, name: str, host: str, port: int) -> int:
+        """Returns the port, which matters where 0 asked for any."""
+        server = await self.loop.create_server(lambda: Connection(self, name), host or None, port, backlog=1024)
+        self._servers.append(server)
+        if self._sweep is None:
+            self._sweep = self.loop.call_later(SWEEP_SECONDS, self._close_the_stalled)
+        bound: int = server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self, grace_seconds: float, end_waits: Callable[[], None]) -> None:
+        """Take no more connections and requests, let what is under way be answered, then close all."""
+        self.is_closing = True
+        for server in self._servers:
+            server.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in self.connections:
+            connection.stop_reading()
+        end_waits()
+        deadline = self.loop.time() + grace_seconds
+        while self.loop.time() < deadline and not all(connection.is_drained for connection in self.connections):
+            await asyncio.sleep(0.005)
+        for connection in list(self.connections):
+            connection.close()
+        await asyncio.sleep(0)
+        for connection in list(self.connections):
+            connection.abort("the broker stops")
+        while self.connections:
+            await asyncio.sleep(0)
+
+    # Connections call these
+
+    def connected(self, connection: Connection) -> None:
+        address = connection.peer.rpartition(":")[0]
+        self.connections[connection] = address
+        self._per_address[address] += 1
+        if len(self.connections) > self._max_connections:
+            connection.abort("too many connections (max.connections)")
+        elif self._per_address[address] > self._max_per_address:
+            connection.abort("too many connections from this address (max.connections.per.ip)")
+
+    def disconnected(self, connection: Connection) -> None:
+        address = self.connections.pop(connection)
+        self._per_address[address] -= 1
+        if not self._per_address[address]:
+            del self._per_address[address]
+
+    def count_abort(self, reason: str) -> None:
+        self.aborted[reason.partition(":")[0][:60]] += 1
+        if len(self.aborted) > 1000:
+            self.aborted.clear()
+
+    def _close_the_stalled(self) -> None:
+        now = self.loop.time()
+        for connection in list(self.connections):
+            if connection.unfinished_for(now) > FRAME_SECONDS:
+                connection.abort("a request did not come to its end in time")
+            elif connection.stalled_for(now) > STALLED_SECONDS:
+                connection.abort("the client does not read its replies")
+            elif connection.idle_for(now) > self._max_idle_seconds:
+                connection.abort("idle for too long (connections.max.idle.ms)")
+        self._sweep = self.loop.call_later(SWEEP_SECONDS, self._close_the_stalled)

@@ -1,0 +1,165 @@
+"""The partitions that this broker has: made and unmade as the image of the cluster says."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from penstock.broker.partition import Partition
+from penstock.broker.topic_settings import TopicSettings
+from penstock.machines.cluster import ClusterImage, TopicImage
+from penstock.protocol.error_codes import ErrorCode
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.errors import StorageError
+from penstock.storage.flusher import FlushRound
+from penstock.storage.log import Log
+
+log = logging.getLogger(__name__)
+
+NO_ID: Final = bytes(16)
+
+
+class Partitions:
+    def __init__(
+        self,
+        node_id: int,
+        directory: DataDirectory,
+        image: ClusterImage,
+        settings_of: Callable[[TopicImage], TopicSettings],
+        now_ms: Callable[[], int],
+        *,
+        after_writes: Callable[[], None],
+    ) -> None:
+        self._node_id = node_id
+        self._directory = directory
+        self._image = image
+        self._settings_of = settings_of
+        self._now_ms = now_ms
+        self._after_writes = after_writes
+        self._loop = asyncio.get_running_loop()
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._by_log: dict[Log, Partition] = {}
+        self._to_write: list[Partition] = []
+        # Partitions whose log could not be opened, and why.
+        self.failed: dict[tuple[str, int], str] = {}
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def all(self) -> list[Partition]:
+        return list(self._partitions.values())
+
+    # Finding
+
+    def get(self, topic: str, index: int) -> Partition | ErrorCode:
+        """A partition by its topic's name, or what is wrong with asking for it."""
+        partition = self._partitions.get((topic, index))
+        if partition is not None:
+            return partition
+        known = self._image.topics.get(topic)
+        if known is None or not 0 <= index < len(known.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if (topic, index) in self.failed:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def find_by_id(self, topic_id: bytes, index: int) -> Partition | ErrorCode:
+        topic = self._image.topics_by_id.get(topic_id)
+        return ErrorCode.UNKNOWN_TOPIC_ID if topic is None else self.get(topic.name, index)
+
+    def find(self, topic: str, topic_id: bytes, index: int, *, by_id: bool) -> Partition | ErrorCode:
+        return self.find_by_id(topic_id, index) if by_id else self.get(topic, index)
+
+    # Following the image
+
+    def image_changed(self, topics: set[str]) -> None:
+        """The image has changed for these topics: become what it says."""
+        for name in topics:
+            topic = self._image.topics.get(name)
+            if topic is None or self._was_recreated(topic):
+                self._remove(name)
+            if topic is not None:
+                self._follow(topic)
+
+    def open_all(self) -> None:
+        """At the start: everything that the image gives to this broker."""
+        for topic in self._image.topics.values():
+            self._follow(topic)
+
+    def _was_recreated(self, topic: TopicImage) -> bool:
+        partition = self._partitions.get((topic.name, 0))
+        return partition is not None and partition.topic_id != topic.topic_id
+
+    def _remove(self, name: str) -> None:
+        for key in [key for key in self._partitions if key[0] == name]:
+            partition = self._partitions.pop(key)
+            del self._by_log[partition.log]
+            partition.close()
+            self._directory.delete(*key)
+        for key in [key for key in self.failed if key[0] == name]:
+            del self.failed[key]
+            self._directory.delete(*key)
+
+    def _follow(self, topic: TopicImage) -> None:
+        settings = self._settings_of(topic)
+        for image in topic.partitions:
+            key = (topic.name, image.index)
+            partition = self._partitions.get(key)
+            if partition is not None:
+                partition.settings = settings
+                partition.log.config = settings.log
+            elif image.leader == self._node_id and key not in self.failed:
+                self._open(topic, image.index, image.leader_epoch, settings)
+
+    def _open(self, topic: TopicImage, index: int, leader_epoch: int, settings: TopicSettings) -> None:
+        try:
+            opened = self._directory.log(topic.name, index, settings.log, identity=topic.topic_id)
+            partition = Partition(
+                topic.name,
+                topic.topic_id,
+                index,
+                opened,
+                settings,
+                leader_epoch=leader_epoch,
+                now_ms=self._now_ms(),
+                write_later=self._write_later,
+            )
+        except (OSError, StorageError) as error:
+            # The others are sound: this one stays away, and the operator is told.
+            log.error("partition is offline", extra={"partition": f"{topic.name}-{index}", "error": str(error)})
+            self.failed[topic.name, index] = str(error)
+            return
+        self._partitions[topic.name, index] = partition
+        self._by_log[opened] = partition
+
+    # Writing and flushing
+
+    def _write_later(self, partition: Partition) -> None:
+        if not self._to_write:
+            self._loop.call_soon(self.write_staged)
+        self._to_write.append(partition)
+
+    def write_staged(self) -> None:
+        """The end of a turn: write what it brought."""
+        partitions, self._to_write = self._to_write, []
+        now_ms = self._now_ms()
+        for partition in partitions:
+            partition.write_staged(now_ms)
+        self._after_writes()
+
+    def somebody_waits(self) -> bool:
+        """Whether anybody waits for what the next flush would bring."""
+        dirty = (self._by_log.get(written) for written in self._directory.flusher.dirty_logs)
+        return any(partition is not None and partition.leader.has_waiters for partition in dirty)
+
+    def flushed(self, round: FlushRound) -> None:
+        for written, _ in round.work:
+            partition = self._by_log.get(written)
+            if partition is not None:
+                partition.flushed()
+
+    def flush_failed(self, round: FlushRound, error: OSError) -> None:
+        for written, _ in round.work:
+            partition = self._by_log.get(written)
+            if partition is not None:
+                partition.went_offline(f"the disk failed: {error}")

@@ -1,0 +1,93 @@
+"""A broker that owns its process: signals, garbage collector, interpreter settings, and the line that says where."""
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.cluster_state import NotControllerError
+from penstock.broker.config.typed import BrokerConfig
+from penstock.metadata.store import StoreError
+from penstock.storage.errors import StorageError
+
+log = logging.getLogger(__name__)
+
+# A thread that computes gives the event loop back its turn after half a millisecond.
+SWITCH_SECONDS: Final = 0.0005
+GC_THRESHOLDS: Final = (50_000, 50, 1000)
+# Connections and segments, each with a descriptor; a shell gives its programs a thousand or so.
+OPEN_FILES: Final = 1_000_000
+FEW_OPEN_FILES: Final = 4096
+
+
+class ServeError(Exception):
+    """The broker cannot start; the message is for its operator."""
+
+
+def run(config: BrokerConfig, *, started: Callable[[Broker], None], insecure: bool) -> None:
+    """Serve until SIGTERM or SIGINT, then stop in order. A second signal ends the process at once."""
+    refuse_open_listeners(config, insecure=insecure)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(*GC_THRESHOLDS)
+    allow_open_files()
+    try:
+        asyncio.run(_serve(Broker(config), started))
+    except (StorageError, StoreError, NotControllerError) as error:
+        raise ServeError(str(error)) from error
+    except OSError as error:
+        raise ServeError(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}") from error
+
+
+async def _serve(broker: Broker, started: Callable[[Broker], None]) -> None:
+    asked_to_stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        if asked_to_stop.is_set():
+            os._exit(128 + number)
+        log.info("stopping", extra={"signal": number.name})
+        asked_to_stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    await broker.start()
+    # What lives from here on as long as the process need not be looked at again and again.
+    gc.collect()
+    gc.freeze()
+    started(broker)
+    try:
+        await asked_to_stop.wait()
+    finally:
+        await broker.stop()
+        log.info("stopped", extra={"node_id": broker.node_id})
+
+
+def allow_open_files() -> None:
+    """As many as the operating system lets us have without asking an administrator."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError) as error:
+            # macOS has a limit below the one that it tells.
+            log.debug("the limit on open files stays", extra={"limit": soft, "error": str(error)})
+    if soft != resource.RLIM_INFINITY and soft < FEW_OPEN_FILES:
+        log.warning("few open files are allowed: raise the limit (ulimit -n)", extra={"limit": soft})
+
+
+def refuse_open_listeners(config: BrokerConfig, *, insecure: bool) -> None:
+    """Nobody opens a broker without authentication to the world by mistake."""
+    for listener in config.listeners:
+        if not insecure and not listener.is_loopback:
+            raise ServeError(
+                f"listening on {listener} would let anyone who can reach it in, as there is no authentication yet; "
+                "listen on 127.0.0.1, or say --insecure if the network is closed"
+            )

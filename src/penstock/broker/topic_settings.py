@@ -1,0 +1,18 @@
+"""What a partition needs to know of its topic's configuration, looked up once and not at every request."""
+
+from dataclasses import dataclass
+
+from penstock.storage.log import LogConfig
+
+
+@dataclass(slots=True, frozen=True)
+class TopicSettings:
+    log: LogConfig
+    max_message_bytes: int
+    log_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    deletes_old: bool
+    min_insync_replicas: int
+    # Whether a record counts, for acks=all and for readers, only once it is flushed (`penstock.flush`).
+    flush_before_commit: bool

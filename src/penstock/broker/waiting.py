@@ -1,0 +1,61 @@
+"""Deadlines by the coarse clock: one timer for all who wait, not one for each."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+TICK_SECONDS: Final = 0.01
+
+
+class Waiter(Protocol):
+    def timed_out(self) -> None: ...
+
+
+class Deadlines:
+    """Waiters in buckets of a tick. They are told up to a tick late and never early."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, after_tick: Callable[[], None]) -> None:
+        self._loop = loop
+        self._after_tick = after_tick
+        self._buckets: dict[int, dict[Waiter, None]] = {}
+        self._swept = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, waiter: Waiter, seconds: float) -> int:
+        """Returns the bucket, which `cancel` wants."""
+        number = int((self._loop.time() + seconds) / TICK_SECONDS) + 1
+        self._buckets.setdefault(number, {})[waiter] = None
+        if self._timer is None:
+            self._swept = int(self._loop.time() / TICK_SECONDS)
+            self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
+        return number
+
+    def cancel(self, waiter: Waiter, bucket: int) -> None:
+        waiters = self._buckets.get(bucket)
+        if waiters is not None:
+            waiters.pop(waiter, None)
+            if not waiters:
+                del self._buckets[bucket]
+
+    def expire_all(self) -> None:
+        """Nobody needs to wait any longer."""
+        buckets, self._buckets = self._buckets, {}
+        for waiters in buckets.values():
+            for waiter in waiters:
+                waiter.timed_out()
+        self._after_tick()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._buckets.clear()
+
+    def _tick(self) -> None:
+        now = int(self._loop.time() / TICK_SECONDS)
+        for number in range(self._swept + 1, now + 1):
+            for waiter in self._buckets.pop(number, ()):
+                waiter.timed_out()
+        self._swept = now
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick) if self._buckets else None
+        self._after_tick()

@@ -1,0 +1,142 @@
+"""`penstock message`: single messages by their place."""
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from penstock.cli.formatting import message_fields
+from penstock.cli.options import bootstrap_option, output_option
+from penstock.cli.output import Size, Timestamp, counted, show_fields, show_json
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import Cluster
+    from penstock.protocol.batch import BatchHeader
+    from penstock.protocol.records import Record
+
+_PLACE = re.compile(r"(.+)-(\d+)@(\d+)", re.ASCII)
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+
+
+def parse_place(text: str) -> Place:
+    """`TOPIC-PARTITION@OFFSET`; a topic's name may itself have dashes."""
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not of the form TOPIC-PARTITION@OFFSET, such as orders-0@42")
+    return Place(match[1], int(match[2]), int(match[3]))
+
+
+class PlaceType(click.ParamType[Place, Any]):
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        try:
+            return value if isinstance(value, Place) else parse_place(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Found(NamedTuple):
+    """A message and the header of the batch that it lies in."""
+
+    record: "Record"
+    batch: "BatchHeader"
+
+
+@click.group()
+def message() -> None:
+    """Look at single messages."""
+
+
+@message.command()
+@click.argument("place", type=PlaceType(), metavar="TOPIC-PARTITION@OFFSET")
+@output_option
+@bootstrap_option
+def get(place: Place, output: str, bootstrap: str) -> None:
+    """Show one message with all that belongs to it.
+
+    Its checksum is that of the batch in which it lies, which has been checked.
+    """
+    from penstock.cli.running import run
+
+    found = run(bootstrap, lambda cluster: find(cluster, place))
+    if output == "json":
+        show_json(
+            message_fields(place.topic, place.partition, found.record)
+            | {"size": size_of(found.record), "crc": f"{found.batch.crc:08x}", "batch": batch_fields(found.batch)}
+        )
+        return
+    record, batch = found
+    show_fields(
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "offset": record.offset,
+            "timestamp": Timestamp(record.timestamp),
+            "key": record.key,
+            "value": record.value,
+            "size": Size(size_of(record)),
+            "crc": f"{batch.crc:08x}",
+            "batch": f"offsets {batch.base_offset} to {batch.last_offset}, {counted(batch.record_count, 'record')}, "
+            f"{Size(batch.size)}, {batch.codec.name.lower()}",
+            **{f"header {name}": value for name, value in record.headers},
+        }
+    )
+
+
+async def find(cluster: "Cluster", place: Place) -> Found:
+    from penstock.client.errors import BrokerError
+    from penstock.client.fetching import fetch
+    from penstock.protocol.error_codes import ErrorCode
+
+    try:
+        # The first batch comes whole, however few bytes are asked for.
+        fetched = await fetch(cluster, place.topic, place.partition, place.offset, max_bytes=1, max_wait_ms=0)
+    except BrokerError as error:
+        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+        raise await _not_there(cluster, place) from error
+    if not fetched.batches:
+        raise await _not_there(cluster, place)
+    record = next(fetched.records(), None)
+    header, _ = fetched.batches[0]
+    if record is None or record.offset != place.offset:
+        if header.is_control and header.base_offset <= place.offset <= header.last_offset:
+            raise click.ClickException(f"offset {place.offset} is no message but the end of a transaction")
+        raise click.ClickException(f"there is no message at offset {place.offset} any more: it was compacted away")
+    return Found(record, header)
+
+
+async def _not_there(cluster: "Cluster", place: Place) -> click.ClickException:
+    from penstock.cli.partition_ranges import partition_ranges
+    from penstock.client.metadata import TopicPartition
+
+    key = TopicPartition(place.topic, place.partition)
+    there = (await partition_ranges(cluster, [key]))[key]
+    has = f"has offsets {there[0]} to {there[-1]}" if there else f"is empty, and goes on at {there.stop}"
+    return click.ClickException(f"there is no message at offset {place.offset}: {key} {has}")
+
+
+def size_of(record: "Record") -> int:
+    """Bytes of key, value and headers."""
+    headers = sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
+
+
+def batch_fields(header: "BatchHeader") -> dict[str, object]:
+    return {
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.record_count,
+        "size": header.size,
+        "codec": header.codec.name.lower(),
+        "leader_epoch": header.leader_epoch,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+    }

@@ -1,0 +1,58 @@
+"""Which partition a record goes to: by its key as Java's client hashes it, or, without one, sticky or in turn."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from struct import unpack_from
+
+_SEED = 0x9747B28C
+_MIX = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """The same for every client that follows Java's default, so that equal keys stay in order."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit hash of Kafka's Java client, without sign."""
+    words = len(data) // 4
+    hashed = _SEED ^ len(data)
+    for word in unpack_from(f"<{words}I", data):
+        mixed = word * _MIX & _MASK
+        mixed = (mixed ^ mixed >> 24) * _MIX & _MASK
+        hashed = hashed * _MIX & _MASK ^ mixed
+    if rest := data[words * 4 :]:
+        hashed = (hashed ^ int.from_bytes(rest, "little")) * _MIX & _MASK
+    hashed = (hashed ^ hashed >> 13) * _MIX & _MASK
+    return hashed ^ hashed >> 15
+
+
+class RoundRobin:
+    """Each record to the next partition."""
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def choose(self, partitions: Sequence[int]) -> int:
+        """One of the partitions that can be written to now, which are in ascending order."""
+        self._last = partitions[bisect_right(partitions, self._last) % len(partitions)]
+        return self._last
+
+
+class Sticky:
+    """Stays with a partition until it got `sticky_bytes`, so that batches fill, then moves on (KIP-480, KIP-794)."""
+
+    def __init__(self, sticky_bytes: int = 16384) -> None:
+        self._sticky_bytes = sticky_bytes
+        self._partition: int | None = None
+        self._bytes = 0
+
+    def choose(self, partitions: Sequence[int], size_bytes: int, chance: float) -> int:
+        """One of the partitions that can be written to now. `chance`, from 0 to below 1, decides where to move."""
+        if self._partition is None or self._partition not in partitions or self._bytes >= self._sticky_bytes:
+            others = [partition for partition in partitions if partition != self._partition] or partitions
+            self._partition = others[int(chance * len(others))]
+            self._bytes = 0
+        self._bytes += size_bytes
+        return self._partition

@@ -1,0 +1,69 @@
+"""DescribeLogDirs over the wire."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.schemas.log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
+)
+from tests.broker.harness import FOLDER, Client, batch, in_loop, running
+
+
+async def describe(
+    client: Client, topics: dict[str, list[int]] | None = None, version: int = 4
+) -> tuple[DescribeLogDirsResult, dict[tuple[str, int], int]]:
+    """The only folder, and the sizes of the partitions in it."""
+    asked = None
+    if topics is not None:
+        asked = [DescribableLogDirTopic(topic=topic, partitions=indexes) for topic, indexes in topics.items()]
+    response = await client.ask(DescribeLogDirsRequest(topics=asked), version)
+    assert response.error_code == ErrorCode.NONE
+    [result] = response.results
+    assert isinstance(result, DescribeLogDirsResult)
+    sizes = {
+        (topic.name, partition.partition_index): partition.partition_size
+        for topic in result.topics
+        for partition in topic.partitions
+    }
+    return result, sizes
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_every_version_tells_the_bytes_of_every_partition(version: int) -> None:
+    @in_loop
+    async def run() -> None:
+        async with running() as node:
+            client = await node.connect()
+            await client.create_topic("orders", 2)
+            data = batch(bytes(1000))
+            await client.produce("orders", bytes(data), partition=1)
+            result, sizes = await describe(client, version=version)
+            assert (result.error_code, result.log_dir) == (ErrorCode.NONE, FOLDER)
+            assert sizes == {("orders", 0): 0, ("orders", 1): len(data)}
+
+    run()
+
+
+@in_loop
+async def test_only_what_is_asked_for_and_exists_is_told() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders", 3)
+        await client.create_topic("payments")
+        _, sizes = await describe(client, {"orders": [0, 2, 9], "unknown": [0]})
+        assert set(sizes) == {("orders", 0), ("orders", 2)}
+        assert (await describe(client, {}))[1] == {}
+
+
+@in_loop
+async def test_the_room_on_the_disk_is_told_from_version_4_on(tmp_path: Path) -> None:
+    async with running(folder=str(tmp_path)) as node:
+        client = await node.connect()
+        result, _ = await describe(client)
+        assert result.usable_bytes > 0
+        assert result.log_dir == str(tmp_path)
+        assert (await describe(client, version=3))[0].usable_bytes == -1

@@ -1,0 +1,360 @@
+"""A broker's life: starting, stopping, failing to, dying, and what is there afterwards."""
+
+import asyncio
+import errno
+import os
+import random
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.broker.config.typed import BrokerConfig
+from penstock.metadata.memory import MemoryStore
+from penstock.metadata.store import StoreError
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.schemas.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
+)
+from penstock.storage.memory_files import Damage, MemoryFiles
+from tests.broker.harness import (
+    FOLDER,
+    CountingFiles,
+    FakeClock,
+    GatedFiles,
+    Node,
+    batch,
+    in_loop,
+    produce_request,
+    produced,
+    running,
+    until,
+)
+
+
+def scanned_bytes(node: Node) -> int:
+    return sum(report.scanned_bytes for report in node.broker.directory.reports.values())
+
+
+def open_descriptors() -> set[str]:
+    return set(os.listdir("/dev/fd"))
+
+
+# Starting and stopping
+
+
+@in_loop
+async def test_a_broker_starts_serves_and_stops_and_can_start_again(tmp_path: Path) -> None:
+    config = BrokerConfig.parse({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)})
+    broker = Broker(config)
+    cluster_ids: set[str] = set()
+    epochs: list[int] = []
+    for _ in range(3):
+        assert not broker.is_running
+        await broker.start()
+        assert broker.is_running
+        assert broker.address[1] != 0
+        cluster_ids.add(broker.cluster_id)
+        epochs.append(broker.broker_epoch)
+        await broker.stop()
+        await broker.stop()
+    assert len(cluster_ids) == 1
+    assert epochs == sorted(set(epochs)), "every registration has a higher epoch"
+
+
+def test_many_lives_in_one_process_leave_nothing_behind(tmp_path: Path) -> None:
+    threads, descriptors = threading.active_count(), open_descriptors()
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    @in_loop
+    async def run() -> None:
+        counts = []
+        async with running(folder=str(tmp_path)) as node:
+            for number in range(6):
+                client = await node.connect()
+                if number == 0:
+                    await client.create_topic("orders", 12)
+                for index in range(12):
+                    await client.produce("orders", batch(bytes(1000)), partition=index)
+                    assert len(await client.values("orders", partition=index)) == number + 1
+                await node.stop()
+                tasks = asyncio.all_tasks() - {asyncio.current_task()}
+                assert not tasks
+                counts.append(len(open_descriptors()))
+                await node.start()
+        assert counts[0] == counts[-1]
+
+    run()
+    assert threading.active_count() == threads
+    assert open_descriptors() == descriptors
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
+
+
+@in_loop
+async def test_in_memory_too_every_descriptor_is_closed_at_the_end() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders", 3)
+        for index in range(3):
+            await client.produce("orders", batch(b"a"), partition=index)
+            await client.values("orders", partition=index)
+        await node.stop()
+        assert node.memory.open_descriptors == 0
+
+
+@in_loop
+async def test_a_folder_in_use_is_refused_and_its_owner_undisturbed(tmp_path: Path) -> None:
+    async with running(folder=str(tmp_path)) as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        before = open_descriptors()
+        other = Node(folder=str(tmp_path))
+        with pytest.raises(StoreError, match="in use"):
+            await other.start()
+        await until(lambda: open_descriptors() <= before)
+        assert (await client.produce("orders", batch(b"a"))).error_code == ErrorCode.NONE
+
+
+@in_loop
+async def test_a_start_that_fails_leaves_nothing_open_and_the_next_one_succeeds() -> None:
+    node = Node()
+    await node.start()
+    client = await node.connect()
+    await client.create_topic("orders")
+    await client.produce("orders", batch(b"a"))
+    await node.stop()
+    for call in ("list", "stat", "lock", "make_directory"):
+        node.memory.fail(call, 1, OSError(errno.EIO, "broken"))
+        try:
+            await node.start()
+        except OSError:
+            assert node.memory.open_descriptors == 0
+            assert not node.shared.sessions
+        else:
+            await node.stop()
+    await node.start()
+    # A start that failed half-way may have used up the clean marker, but no record.
+    assert await (await node.connect()).values("orders") == [b"a"]
+    await node.stop()
+
+
+@in_loop
+async def test_a_stop_whose_last_flush_fails_closes_everything_and_leaves_no_clean_marker() -> None:
+    files = GatedFiles()
+    node = Node(files=files)
+    await node.start()
+    client = await node.connect()
+    await client.create_topic("orders")
+    await client.produce("orders", batch(b"a"))
+    broker = node.broker
+    # Nobody flushes any more but the stop itself.
+    await broker.flushing.close()
+    await client.produce("orders", batch(b"b"), acks=1)
+    files.failing = OSError(errno.EIO, "input/output error")
+    with pytest.raises(OSError, match="input/output error"):
+        await node.stop()
+    assert files.open_descriptors == 0
+    assert not node.shared.sessions
+    files.failing = None
+    await node.start()
+    assert not node.broker.directory.was_clean
+    assert (await (await node.connect()).values("orders"))[0] == b"a"
+    await node.stop()
+
+
+# What is there afterwards
+
+
+@in_loop
+async def test_a_restart_keeps_everything(tmp_path: Path) -> None:
+    async with running(folder=str(tmp_path)) as node:
+        client = await node.connect()
+        created = await client.create_topic("orders", 3, {"retention.ms": "86400000"})
+        await client.create_topic("empty")
+        for index in range(3):
+            for number in range(4):
+                await client.produce("orders", batch(b"%d-%d" % (index, number), timestamp=-1), partition=index)
+        config = IncrementalAlterConfigsRequestAlterableConfig(name="max.message.bytes", value="5000")
+        resource = IncrementalAlterConfigsRequestAlterConfigsResource(
+            resource_type=2, resource_name="orders", configs=[config]
+        )
+        await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        node.partition("orders", 1).delete_before(2)
+        cluster_id = node.broker.cluster_id
+        await node.restart()
+        client = await node.connect()
+        topic = node.broker.image.topics["orders"]
+        assert (node.broker.cluster_id, topic.topic_id) == (cluster_id, created.topic_id)
+        assert topic.configs == {"retention.ms": "86400000", "max.message.bytes": "5000"}
+        assert set(node.broker.image.topics) == {"orders", "empty"}
+        assert await client.values("orders", partition=0) == [b"0-0", b"0-1", b"0-2", b"0-3"]
+        assert await client.values("orders", 2, partition=1) == [b"1-2", b"1-3"]
+        assert (await client.fetch("orders", 0, partition=1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await client.produce("orders", batch(b"next"), partition=2)).base_offset == 4
+
+
+@in_loop
+async def test_a_clean_restart_scans_nothing_and_keeps_leader_epochs() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders", 2)
+        for index in (0, 1):
+            await client.produce("orders", batch(bytes(1000)), partition=index)
+        for _ in range(3):
+            await node.restart()
+            assert node.broker.directory.was_clean
+            assert scanned_bytes(node) == 0
+            assert node.partition("orders", 1).leader.leader_epoch == 0
+        client = await node.connect()
+        assert (await client.produce("orders", batch(b"a"))).base_offset == 1
+
+
+@in_loop
+async def test_a_restart_reads_little_of_what_is_there(tmp_path: Path) -> None:
+    files = CountingFiles()
+    async with running(files=files, folder=str(tmp_path)) as node:
+        client = await node.connect()
+        await client.create_topic("orders", configs={"max.message.bytes": "4000000"})
+        for _ in range(20):
+            await client.produce("orders", batch(os.urandom(1_000_000)))
+        await node.stop()
+        files.reads.clear()
+        await node.start()
+        assert sum(files.reads) < 4_000_000
+        assert node.partition("orders").high_watermark == 20
+
+
+@in_loop
+async def test_after_a_crash_the_leader_epoch_is_higher_and_the_end_of_the_log_is_checked() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders", 2)
+        await client.produce("orders", batch(bytes(1000)))
+        for expected in (1, 2):
+            await node.crash()
+            assert not node.broker.directory.was_clean
+            for index in (0, 1):
+                assert node.partition("orders", index).leader.leader_epoch == expected
+        client = await node.connect()
+        await client.produce("orders", batch(b"new"))
+        assert node.partition("orders").log.epochs.entries == ((0, 0), (2, 1))
+
+
+@in_loop
+async def test_two_crashes_in_a_row_without_a_record_between_them_are_two_elections() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        await client.produce("orders", batch(b"a"))
+        await node.crash(Damage.LOSE_UNSYNCED)
+        await node.crash(Damage.LOSE_UNSYNCED)
+        partition = node.partition("orders")
+        assert partition.leader.leader_epoch == 2
+        assert partition.log.epochs.latest == 2
+        assert await (await node.connect()).values("orders") == [b"a"]
+
+
+@pytest.mark.parametrize("damage", Damage)
+@pytest.mark.parametrize("seed", range(6))
+def test_what_was_acknowledged_to_all_survives_any_crash(damage: Damage, seed: int) -> None:
+    rng = random.Random(f"{damage} {seed}")
+
+    @in_loop
+    async def run() -> None:
+        async with running({"num.partitions": "2"}, files=MemoryFiles(seed=seed)) as node:
+            client = await node.connect()
+            await client.create_topic("orders", 2, {"internal.segment.bytes": "1000"})
+            acknowledged: dict[int, list[bytes | None]] = {0: [], 1: []}
+            for life in range(3):
+                for number in range(rng.randint(1, 8)):
+                    index, value = rng.randint(0, 1), b"%d-%d" % (life, number) + bytes(rng.randint(0, 400))
+                    acks = rng.choice([1, -1, -1])
+                    answer = await client.produce("orders", batch(value), partition=index, acks=acks)
+                    assert answer.error_code == ErrorCode.NONE, f"seed {seed}"
+                    acknowledged[index].append(value)
+                    if acks == -1:
+                        continue
+                    # What was only written may be lost, but then so is everything behind it.
+                    acknowledged[index].pop()
+                    answer = await client.produce("orders", batch(value), partition=index)
+                    acknowledged[index] += [value] * (answer.base_offset + 1 - len(acknowledged[index]))
+                await node.crash(damage)
+                client = await node.connect()
+                for index, expected in acknowledged.items():
+                    found = await client.values("orders", partition=index)
+                    assert found == expected, f"seed {seed}, damage {damage}, partition {index}"
+
+    run()
+
+
+@in_loop
+async def test_a_stop_under_load_loses_nothing_acknowledged_and_needs_no_scan() -> None:
+    async with running() as node:
+        admin = await node.connect()
+        await admin.create_topic("orders", 4)
+        acknowledged: list[list[bytes]] = [[] for _ in range(4)]
+
+        async def produce(index: int) -> None:
+            client = await node.connect()
+            sent = 0
+            window: list[bytes] = []
+            try:
+                while True:
+                    while len(window) < 5:
+                        window.append(b"%d" % sent)
+                        client.send(produce_request("orders", batch(window[-1]), partition=index), 12)
+                        sent += 1
+                    assert produced(await client.reply()).error_code == ErrorCode.NONE
+                    acknowledged[index].append(window.pop(0))
+            except ConnectionError:
+                client.close()
+
+        producers = [asyncio.create_task(produce(index)) for index in range(4)]
+        await until(lambda: all(len(values) > 20 for values in acknowledged))
+        await node.broker.stop()
+        await asyncio.gather(*producers)
+        await node.restart()
+        assert node.broker.directory.was_clean
+        assert scanned_bytes(node) == 0
+        client = await node.connect()
+        for index in range(4):
+            stored = await client.values("orders", partition=index)
+            assert stored[: len(acknowledged[index])] == acknowledged[index]
+            assert stored == [b"%d" % number for number in range(len(stored))]
+
+
+# What handlers ask for
+
+
+@in_loop
+async def test_topic_ids_are_drawn_that_nobody_has() -> None:
+    async with running() as node:
+        drawn = {node.broker.draw_topic_id() for _ in range(100)}
+        assert len(drawn) == 100
+        assert all(len(topic_id) == 16 and topic_id[:8] != bytes(8) for topic_id in drawn)
+        assert all(0 < node.broker.draw_session_id() < 1 << 31 for _ in range(100))
+
+
+@in_loop
+async def test_time_is_the_clocks() -> None:
+    clock = FakeClock()
+    async with running(clock=clock) as node:
+        clock.advance(5)
+        assert node.broker.now_ms() == clock.now_ms()
+
+
+@in_loop
+async def test_two_brokers_do_not_share_a_store() -> None:
+    async with running() as node:
+        second = Broker(
+            BrokerConfig.parse({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": FOLDER, "node.id": "1"}),
+            files=MemoryFiles(),
+            store=MemoryStore(node.shared),
+        )
+        with pytest.raises(Exception, match="another broker holds the controller's lease"):
+            await second.start()
+        assert len(node.shared.sessions) == 1

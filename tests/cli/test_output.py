@@ -1,0 +1,117 @@
+"""Tables, JSON, and what cells look like."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from penstock.cli import output
+from penstock.cli.output import Size, Timestamp, bytes_field, bytes_text, cell_text, counted, id_text, printable
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (1024 * 1024 - 1, "1.0 MiB"),
+        (5 * 1024**3, "5.0 GiB"),
+        (2**63, "8192.0 PiB"),
+    ],
+)
+def test_sizes_are_rounded_for_people(size: int, text: str) -> None:
+    assert str(Size(size)) == text
+
+
+def test_sizes_and_timestamps_are_numbers_for_programs() -> None:
+    assert json.dumps({"size": Size(1536), "at": Timestamp(1000)}) == '{"size": 1536, "at": 1000}'
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "text"),
+    [
+        (1_767_225_600_050, "2026-01-01T00:00:00.050Z"),
+        (0, "1970-01-01T00:00:00.000Z"),
+        (-1, "-"),
+        (2**62, f"{2**62} ms"),
+    ],
+)
+def test_timestamps_are_dates_in_utc(timestamp: int, text: str) -> None:
+    assert str(Timestamp(timestamp)) == text
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (None, "-"),
+        (True, "yes"),
+        (1234567, "1,234,567"),
+        (Size(10), "10 B"),
+        ([0, 1], "0,1"),
+        ((), "-"),
+        (b"abc", "abc"),
+        (b"\xff\x00", "0xff00"),
+        ("naïve", "naïve"),
+    ],
+)
+def test_cells_are_shown_by_what_they_are(cell: object, text: str) -> None:
+    assert cell_text(cell) == text
+
+
+def test_nothing_that_a_terminal_obeys_is_printed() -> None:
+    assert printable("red \x1b[31m\r\nend") == r"red \x1b[31m\r\nend"
+    assert bytes_text(b"\x1b]0;title\x07") == r"\x1b]0;title\x07"
+
+
+def test_a_table_in_a_pipe_has_a_line_for_each_row_and_numbers_on_the_right(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows: list[output.Row] = [{"a_name": "x" * 200, "n": 5}, {"a_name": "y", "n": None}, {"a_name": "z", "n": 1000}]
+    output.show_table(["a_name", "n"], rows)
+    assert capsys.readouterr().out.splitlines() == [
+        f"{'A NAME':200}      N",
+        f"{'x' * 200}      5",
+        f"{'y':200}      -",
+        f"{'z':200}  1,000",
+    ]
+
+
+def test_a_table_on_a_terminal_is_fitted_and_takes_names_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.show_table(["name", "n"], [{"name": "[bold]" + "x" * 60, "n": 5}])
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "[bold]" in shown
+    assert all(len(line) <= 40 for line in shown.splitlines())
+    assert shown.count("x") == 60
+
+
+def test_fields_are_shown_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_fields({"topic": "orders", "topic_id": None})
+    assert capsys.readouterr().out == "topic     orders\ntopic id  -\n"
+
+
+def test_json_keeps_letters_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_json({"name": "naïve"})
+    assert capsys.readouterr().out == '{\n  "name": "naïve"\n}\n'
+
+
+def test_bytes_that_are_no_text_have_a_field_of_another_name() -> None:
+    assert bytes_field("key", b"a\xc3\xa9") == {"key": "aé"}
+    assert bytes_field("key", b"\xff\x00") == {"key_base64": "/wA="}
+    assert bytes_field("key", b"") == {"key": ""}
+    assert bytes_field("key", None) == {"key": None}
+
+
+def test_a_topic_id_is_written_as_others_write_it() -> None:
+    assert id_text(bytes.fromhex("72e1b86002f84b8b96d4cd937519f4c6")) == "cuG4YAL4S4uW1M2TdRn0xg"
+    assert id_text(bytes(16)) is None
+
+
+def test_one_is_not_many() -> None:
+    assert [counted(count, "topic") for count in (0, 1, 1000)] == ["0 topics", "1 topic", "1,000 topics"]

@@ -1,0 +1,115 @@
+"""The matrix of clients: every test of it is a cell, and what became of them is printed at the end of a test run."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Literal, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from tools.clients.client import At, Client
+from tools.clients.clients import AIOKAFKA, CONFLUENT_KAFKA, JAVA_TOOLS, KAFKA_PYTHON, KAFKAJS, KCAT
+from tools.clients.records import TOPICS
+
+CLIENTS = {client.name: client for client in (CONFLUENT_KAFKA, KAFKA_PYTHON, AIOKAFKA, KCAT, KAFKAJS, JAVA_TOOLS)}
+CODECS = tuple(TOPICS)
+ACKS = ("0", "1", "all")
+
+RIGHT = "[green]✓[/]"
+WRONG = "[bold red]✗[/]"
+NOT_RUN = "[dim]·[/]"
+IN_GROUPS = "groups"
+"""Instead of a mark: such a client reads only as a member of a group, and is tested there."""
+
+WIDTH = 120
+
+
+class Cell(NamedTuple):
+    """A test: its table, the client, and within the column its mark, one of several or the only one."""
+
+    table: str
+    client: str
+    column: str
+    mark: str = ""
+
+    def __str__(self) -> str:
+        return "-".join(part.replace(" ", "_") for part in (self.client, self.column, self.mark) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    title: str
+    columns: Sequence[str]
+    marks: Sequence[str] = ("",)
+    initials: Sequence[str] = ("",)
+    """What stands over the marks."""
+    reads: bool = False
+    """Whether clients do nothing but read, so that those without assignment are left out."""
+
+    def cells(self) -> list[Cell]:
+        return [
+            Cell(self.title, client.name, column, mark)
+            for client in CLIENTS.values()
+            if not self.leaves_out(client)
+            for column in self.columns
+            for mark in self.marks
+        ]
+
+    def leaves_out(self, client: Client) -> bool:
+        return self.reads and not client.assigns
+
+
+SIZES = {"1 B": 1, "1 KB": 1024, "100 KB": 100 * 1024, "1 MB": 1_048_500}
+"""Of values; the last fits just into a batch of message.max.bytes."""
+TOO_LARGE = "too large"
+CONTENTS = ("key", "headers", "tombstone", "empty value")
+
+PRODUCE = Layout("Produce", CODECS, marks=ACKS, initials=ACKS)
+FETCH = Layout("Fetch", CODECS, marks=tuple(at.value for at in At), initials=("b", "e", "o", "t"), reads=True)
+SEND = Layout("Messages sent", (*SIZES, TOO_LARGE, *CONTENTS))
+READ = Layout("Messages read", (*SIZES, *CONTENTS), reads=True)
+
+CAPTIONS = {
+    PRODUCE.title: "with acks 0, 1 and all: stored once, in order, by the codec, as our own reader finds it",
+    FETCH.title: "from beginning, end, offset and timestamp: batches of five clients and our own",
+    SEND.title: f"values of {', '.join(f'{size:,}' for size in SIZES.values())} bytes; too large: the client says so",
+    READ.title: "what our own producer sent",
+}
+
+
+def render(outcomes: Iterable[tuple[Cell, bool]], versions: dict[str, str], *, colors: bool) -> str:
+    """The tables of which at least one cell was run."""
+    results = dict(outcomes)
+    system: Literal["standard"] | None = "standard" if colors else None
+    console = Console(file=StringIO(), width=WIDTH, force_terminal=colors, color_system=system, highlight=False)
+    for layout in (PRODUCE, FETCH, SEND, READ):
+        if any(cell.table == layout.title for cell in results):
+            console.print(_table(layout, results, versions))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def _table(layout: Layout, results: dict[Cell, bool], versions: dict[str, str]) -> Table:
+    table = Table(title=layout.title, caption=CAPTIONS[layout.title], box=SIMPLE_HEAD, title_style="bold")
+    table.add_column("client")
+    if layout is PRODUCE:
+        table.add_column("version")
+    for column in layout.columns:
+        table.add_column(f"{column}\n{' '.join(layout.initials)}".rstrip(), justify="center")
+    for client in CLIENTS.values():
+        row = [client.name, versions.get(client.name, "")] if layout is PRODUCE else [client.name]
+        for column in layout.columns:
+            marks = [
+                _mark(results.get(Cell(layout.title, client.name, column, mark)), under=initial)
+                for mark, initial in zip(layout.marks, layout.initials, strict=True)
+            ]
+            row.append(f"[dim]{IN_GROUPS}[/]" if layout.leaves_out(client) else " ".join(marks))
+        table.add_row(*row)
+    return table
+
+
+def _mark(result: bool | None, *, under: str) -> str:
+    mark = NOT_RUN if result is None else RIGHT if result else WRONG
+    return mark + " " * (len(under) - 1)

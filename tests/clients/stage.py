@@ -1,0 +1,187 @@
+"""The broker as a process of its own, the clients that somebody asked for, and our own eyes to see what they did."""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
+
+from penstock.client.admin import NewTopic, create_topics
+from penstock.client.cluster import Cluster, Target, Terms
+from penstock.client.errors import unwrap
+from penstock.client.fetching import fetch
+from penstock.client.metadata import TopicPartition
+from penstock.protocol.batch import BatchHeader
+from penstock.protocol.records import NewRecord, Record, iterate
+from penstock.protocol.schemas.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tools.clients.client import PARTITION, SECONDS, Client, RefusedError, Session
+from tools.clients.processes import OutsideError, last_lines
+from tools.clients.records import with_offset, without_offset
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parent.parent.parent
+SERVE = "from penstock.cli.main import main; main()"
+TOLD_BYTES = 80
+
+
+class Stored(NamedTuple):
+    """A batch as the broker has it, and what is in it."""
+
+    header: BatchHeader
+    records: Sequence[Record]
+
+
+class Stage:
+    """`with Stage() as stage:` has a broker at `stage.bootstrap`. What awaits is run by `stage.run`, in one loop, so
+    that clients stay open from one test to the next."""
+
+    def __enter__(self) -> Self:
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+        self._sessions: dict[str, tuple[Session, AsyncExitStack]] = {}
+        self._topics = 0
+        self._runner.run(self._open())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._runner.run(self._stack.aclose())
+        finally:
+            self._runner.close()
+
+    async def _open(self) -> None:
+        try:
+            self.bootstrap = await self._stack.enter_async_context(_serving())
+            self.cluster = await self._stack.enter_async_context(Cluster(self.bootstrap))
+            self._stack.push_async_callback(self._close_sessions)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def _close_sessions(self) -> None:
+        for _, stack in self._sessions.values():
+            await stack.aclose()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(coroutine)
+
+    async def drive(self, client: Client, action: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
+        """Let a client do something. One that fails is closed, so that the next test opens another."""
+        if client.name not in self._sessions:
+            stack = AsyncExitStack()
+            self._sessions[client.name] = await stack.enter_async_context(client.open()), stack
+        session, stack = self._sessions[client.name]
+        try:
+            return await action(session)
+        except RefusedError:
+            raise
+        except (OutsideError, TimeoutError, asyncio.CancelledError):
+            del self._sessions[client.name]
+            await stack.aclose()
+            raise
+
+    def version(self, client: Client) -> str:
+        return self._sessions[client.name][0].version
+
+    async def new_topic(self) -> str:
+        """A topic of one partition whose records may be as old as they like."""
+        self._topics += 1
+        name = f"topic-{self._topics}"
+        unwrap(await create_topics(self.cluster, [NewTopic(name=name, partitions=1, configs={"retention.ms": "-1"})]))
+        return name
+
+    async def append(self, topic: str, batch: bytes | bytearray) -> None:
+        """Produce a batch just as it is."""
+
+        def request(target: Target) -> ProduceRequest:
+            data = PartitionProduceData(index=target.partition, records=batch)
+            to = TopicProduceData(name=target.topic, topic_id=target.topic_id, partition_data=[data])
+            return ProduceRequest(acks=-1, timeout_ms=SECONDS * 1000, topic_data=[to])
+
+        def read(response: ProduceResponse, _: Target) -> None:
+            [answer] = response.responses[0].partition_responses
+            assert not answer.error_code, answer
+
+        terms = Terms(repeatable=False, hold_ms=SECONDS * 1000)
+        await self.cluster.request_to_leader(TopicPartition(topic, PARTITION), request, read, terms=terms)
+
+    async def stored(self, topic: str, count: int) -> list[Stored]:
+        """The batches of a topic, read with our own client as soon as they hold so many records (with acks=0 nobody
+        knows when that is); all that there are, if they hold more."""
+        batches: list[Stored] = []
+        offset = 0
+        async with asyncio.timeout(SECONDS):
+            while True:
+                fetched = await fetch(self.cluster, topic, PARTITION, offset)
+                batches += [Stored(header, list(iterate(view))) for header, view in fetched.batches]
+                offset = fetched.next_offset
+                if offset >= count and offset == fetched.high_watermark:
+                    return batches
+
+
+def assert_same(got: Sequence[Record], expected: Sequence[Record]) -> None:
+    """Like `==`, in words that are short even if the records are not."""
+    for one, other in zip(got, expected, strict=False):
+        for field, mine, its in zip(Record._fields, one, other, strict=True):
+            assert mine == its, f"{field} at offset {other.offset} is {_short(mine)} and not {_short(its)}"
+    assert len(got) == len(expected), f"{len(got)} records and not {len(expected)}; the common ones are the same"
+
+
+def numbered(records: Sequence[NewRecord], first_offset: int = 0) -> list[Record]:
+    """New records as they are read back if they are the only ones from that offset on."""
+    return [with_offset(record, offset) for offset, record in enumerate(records, first_offset)]
+
+
+def told_by(client: Client, records: Sequence[Record]) -> list[Record]:
+    """What a client tells of records that it read."""
+    told = client.reads([without_offset(record) for record in records])
+    return [with_offset(new, record.offset) for new, record in zip(told, records, strict=True)]
+
+
+def _short(value: object) -> str:
+    told = repr(value)
+    return told if len(told) <= TOLD_BYTES else f"{told[:TOLD_BYTES]}… ({len(told)} characters)"
+
+
+@asynccontextmanager
+async def _serving() -> AsyncIterator[str]:
+    """The address of a broker in a process of its own, which in the end stops well and has logged no error."""
+    with tempfile.TemporaryDirectory(prefix="penstock-clients-") as folder, (Path(folder) / "log").open("w+b") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", SERVE, "serve"),
+            *("--data-dir", str(Path(folder) / "data"), "--listen", "127.0.0.1:0", "--log-format", "json"),
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(SECONDS):
+                address = ""
+                while not address:
+                    line = (await process.stdout.readline()).decode()
+                    if not line:
+                        log.seek(0)
+                        raise OutsideError(f"the broker did not start:\n{last_lines(log.read())}")
+                    # It says: Connect any Kafka client to 127.0.0.1:9092; data is in …
+                    address = line.partition("client to ")[2].partition(";")[0]
+            yield address
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.wait()
+        log.seek(0)
+        errors = [line for line in log.read().decode().splitlines() if json.loads(line)["level"] == "error"]
+        assert not errors, errors
+        assert process.returncode == 0

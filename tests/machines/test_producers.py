@@ -1,0 +1,130 @@
+"""What an idempotent producer may send, and what it is told about what it sent before."""
+
+import random
+
+import pytest
+
+from penstock.machines.producers import WINDOW, Duplicate, Producers, Rejected
+from penstock.protocol.batch import BatchHeader
+from penstock.protocol.error_codes import ErrorCode
+
+LAST = 0x7FFF_FFFF
+
+
+def header(sequence: int, *, count: int = 1, epoch: int = 0, producer: int = 7, offset: int = 0) -> BatchHeader:
+    return BatchHeader(offset, 49, 0, 2, 0, 0, count - 1, 1000, 1000 + sequence, producer, epoch, sequence, count)
+
+
+def append(producers: Producers, batch: BatchHeader, offset: int) -> None:
+    assert producers.check(batch) is None
+    producers.appended(batch, offset, now_ms=5)
+
+
+def test_batches_in_sequence_are_taken() -> None:
+    producers = Producers()
+    append(producers, header(0, count=3), 0)
+    append(producers, header(3, count=2), 3)
+    append(producers, header(5), 5)
+
+
+def test_a_batch_without_a_producer_id_is_never_looked_at() -> None:
+    producers = Producers()
+    for _ in range(2):
+        append(producers, header(-1, producer=-1, epoch=-1), 0)
+    assert len(producers) == 0
+
+
+@pytest.mark.parametrize("number", range(WINDOW))
+def test_each_of_the_last_five_batches_is_known_again_with_its_offset(number: int) -> None:
+    producers = Producers()
+    for sequence in range(20):
+        append(producers, header(sequence * 2, count=2), 100 + sequence * 2)
+    sequence = 19 - number
+    assert producers.check(header(sequence * 2, count=2)) == Duplicate(100 + sequence * 2, 1000 + sequence * 2)
+
+
+def test_what_lies_further_back_is_out_of_order() -> None:
+    producers = Producers()
+    for sequence in range(WINDOW + 1):
+        append(producers, header(sequence), sequence)
+    refused = producers.check(header(0))
+    assert isinstance(refused, Rejected)
+    assert refused.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_is_out_of_order_and_says_what_comes_next() -> None:
+    producers = Producers()
+    append(producers, header(0), 0)
+    refused = producers.check(header(2))
+    assert isinstance(refused, Rejected)
+    assert refused.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert "where 1 comes next" in refused.message
+
+
+def test_the_same_first_sequence_with_another_count_is_no_duplicate() -> None:
+    producers = Producers()
+    append(producers, header(0, count=2), 0)
+    assert isinstance(producers.check(header(0, count=1)), Rejected)
+
+
+def test_sequences_wrap_around_to_zero() -> None:
+    producers = Producers()
+    append(producers, header(LAST - 1, count=2), 0)
+    append(producers, header(0), 2)
+    producers = Producers()
+    append(producers, header(LAST, count=3), 0)
+    append(producers, header(2), 3)
+
+
+def test_an_older_epoch_is_fenced() -> None:
+    producers = Producers()
+    append(producers, header(0, epoch=3), 0)
+    refused = producers.check(header(1, epoch=2))
+    assert isinstance(refused, Rejected)
+    assert refused.code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_new_epoch_begins_with_sequence_zero_and_an_empty_window() -> None:
+    producers = Producers()
+    append(producers, header(0), 0)
+    assert isinstance(producers.check(header(1, epoch=1)), Rejected)
+    append(producers, header(0, epoch=1), 1)
+    assert producers.check(header(0, epoch=1)) == Duplicate(1, 1000)
+
+
+def test_of_an_unknown_producer_any_sequence_is_taken() -> None:
+    append(Producers(), header(41), 0)
+
+
+def test_silent_producers_are_forgotten_and_busy_ones_are_not() -> None:
+    producers = Producers()
+    producers.appended(header(0, producer=1), 0, now_ms=1_000)
+    producers.appended(header(0, producer=2), 1, now_ms=9_000)
+    producers.expire(now_ms=10_000, expiration_ms=5_000)
+    assert producers.check(header(5, producer=1)) is None
+    assert isinstance(producers.check(header(5, producer=2)), Rejected)
+
+
+def test_control_batches_leave_no_trace() -> None:
+    producers = Producers()
+    producers.appended(header(0)._replace(attributes=0x20), 0, now_ms=0)
+    assert len(producers) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_snapshot_and_the_headers_behind_it_are_the_same_as_all_headers(seed: int) -> None:
+    rng = random.Random(seed)
+    headers, offset, sequences = [], 0, dict.fromkeys(range(4), 0)
+    for _ in range(100):
+        producer = rng.randrange(4)
+        batch = header(sequences[producer], count=rng.randint(1, 4), producer=producer, offset=offset)
+        sequences[producer] += batch.record_count
+        offset = batch.next_offset
+        headers.append(batch)
+    at = rng.randrange(100)
+    everything, before = Producers(), Producers()
+    everything.fold(headers, 9)
+    before.fold(headers[:at], 9)
+    restored = Producers.restore(before.snapshot())
+    restored.fold(headers[at:], 9)
+    assert restored.snapshot() == everything.snapshot(), f"seed {seed}"

@@ -1,0 +1,122 @@
+"""An idempotent producer as clients have it: five requests in flight, and after a lost connection all that is
+unanswered again, in order and byte for byte."""
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.schemas.transactions import InitProducerIdRequest
+from tests.broker.harness import PRODUCE_VERSION, Client, batch, produce_request, produced, records_of
+
+IN_FLIGHT: Final = 5
+
+
+@dataclass(slots=True, frozen=True)
+class Sent:
+    """A batch, and where the broker says that it lies."""
+
+    partition: int
+    values: tuple[bytes, ...]
+    records: bytearray
+    base_offset: int = -1
+
+
+class IdempotentProducer:
+    """`acknowledged` is what it was told, in the order of the replies."""
+
+    def __init__(self, address: tuple[str, int], topic: str, *, stops_when_refused: bool = False) -> None:
+        self.acknowledged: list[Sent] = []
+        self.sent_again = 0
+        self._address = address
+        self._topic = topic
+        self._stops_when_refused = stops_when_refused
+        self._sequences: dict[int, int] = {}
+
+    async def send(self, messages: Iterable[tuple[int, tuple[bytes, ...]]]) -> None:
+        """Each a partition and the values of one batch. Returns when all are acknowledged, or when nobody listens."""
+        producer_id, epoch = await self._begin()
+        waiting = iter(messages)
+        unanswered: deque[Sent] = deque()
+        is_at_end = False
+        while not is_at_end or unanswered:
+            try:
+                client = await Client.open(self._address)
+            except ConnectionRefusedError:
+                if self._stops_when_refused:
+                    return
+                raise
+            except ConnectionError:
+                continue
+            try:
+                self.sent_again += len(unanswered)
+                for each in unanswered:
+                    self._transmit(client, each)
+                while not is_at_end or unanswered:
+                    while not is_at_end and len(unanswered) < IN_FLIGHT:
+                        following = next(waiting, None)
+                        if following is None:
+                            is_at_end = True
+                        else:
+                            unanswered.append(self._make(following, producer_id, epoch))
+                            self._transmit(client, unanswered[-1])
+                    if unanswered:
+                        response = produced(await client.reply())
+                        assert response.error_code == ErrorCode.NONE, response
+                        first = unanswered.popleft()
+                        self.acknowledged.append(
+                            Sent(first.partition, first.values, first.records, response.base_offset)
+                        )
+            except ConnectionError:
+                pass
+            finally:
+                client.close()
+
+    async def _begin(self) -> tuple[int, int]:
+        while True:
+            try:
+                client = await Client.open(self._address)
+                try:
+                    response = await client.ask(
+                        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1), 4
+                    )
+                finally:
+                    client.close()
+            except ConnectionError:
+                continue
+            assert response.error_code == ErrorCode.NONE, response
+            return response.producer_id, response.producer_epoch
+
+    def _make(self, message: tuple[int, tuple[bytes, ...]], producer_id: int, epoch: int) -> Sent:
+        partition, values = message
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = sequence + len(values)
+        return Sent(partition, values, batch(*values, timestamp=now_ms(), producer=(producer_id, epoch, sequence)))
+
+    def _transmit(self, client: Client, each: Sent) -> None:
+        client.send(produce_request(self._topic, each.records, partition=each.partition), PRODUCE_VERSION)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def read_all(address: tuple[str, int], topic: str, partitions: int) -> list[list[bytes | None]]:
+    """The values of every partition in order; their offsets are 0, 1, 2 and so on."""
+    client = await Client.open(address)
+    try:
+        return [await _read(client, topic, partition) for partition in range(partitions)]
+    finally:
+        client.close()
+
+
+async def _read(client: Client, topic: str, partition: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    while records := records_of(await client.fetch(topic, len(found), partition=partition)):
+        # A batch comes whole, though it may begin before the offset that was asked for.
+        fresh = [record for record in records if record.offset >= len(found)]
+        assert [record.offset for record in fresh] == list(range(len(found), len(found) + len(fresh)))
+        found += [record.value for record in fresh]
+    return found

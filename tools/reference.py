@@ -1,0 +1,128 @@
+"""Write docs/reference/configs.md from the tables of configs.
+
+python -m tools.reference          writes it
+python -m tools.reference --check  says whether it is up to date
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from penstock.broker.config.broker_table import BROKER_CONFIGS, FAMILIES, KAFKA_DEFAULTS, PLUGIN_PREFIXES
+from penstock.broker.config.topic_table import TOPIC_CONFIGS
+from penstock.broker.config.values import ConfigKey
+
+TARGET = Path(__file__).parent.parent / "docs" / "reference" / "configs.md"
+
+INTRODUCTION = """\
+# Configs
+
+<!-- Written by `python -m tools.reference` from the tables in src/penstock/broker. Change those. -->
+
+Names, types, defaults and allowed values are those of Apache Kafka 4.2; where a default of ours is another, Kafka's is
+given. What begins with `penstock.` is ours.
+
+A setting of a broker can be given in four ways. If more than one is used, the first of these counts:
+
+1. a flag of `penstock serve`: `--data-dir` is `log.dirs`, `--listen` is `listeners`, `--node-id` is `node.id`;
+2. `-X name=value`;
+3. the environment: `PENSTOCK_` and the name in upper case, with underscores for dots, as in `PENSTOCK_NUM_PARTITIONS`;
+4. the file named by `--config`: TOML if its name ends in `.toml` (tables join with dots), else Kafka's properties.
+
+Some things have several names (`log.retention.ms`, `.minutes`, `.hours`). A setting under one of them hides what is set
+less strongly under another; within one file the finest unit counts.
+
+**Changes** says how a broker config may change: *read-only* only by a restart, *cluster-wide* also while brokers run,
+for one or for all of them, *per-broker* also while they run, for one at a time. Topic configs can always change.
+
+Configs of Kafka's that [have no effect](#without-effect) in this version are accepted, so that settings can be brought
+along, and `penstock serve` warns about each of them that is set.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    return "\n".join([INTRODUCTION, *_topics(), *_brokers(), *_without_effect()])
+
+
+def _topics() -> Iterator[str]:
+    yield "## Topics\n"
+    yield "A topic that does not set a config gets the broker's, which may have another name.\n"
+    keys = [key for key in TOPIC_CONFIGS.values() if key.effect and not key.internal]
+    yield from _table(
+        ("Name", "Type", "Default", "Allowed", "Broker's name", "Meaning"),
+        ((f"`{key.name}`", *_facts(key), _synonyms(key), _meaning(key)) for key in keys),
+    )
+
+
+def _brokers() -> Iterator[str]:
+    yield "## Brokers\n"
+    for title, family in FAMILIES.items():
+        working = [key for key in family if key.effect]
+        if working:
+            yield f"### {title}\n"
+            yield from _table(
+                ("Name", "Type", "Default", "Allowed", "Changes", "Meaning"),
+                ((f"`{key.name}`", *_facts(key), key.update.value, _meaning(key)) for key in working),
+            )
+
+
+def _without_effect() -> Iterator[str]:
+    yield "## Without effect\n"
+    prefixes = ", ".join(f"`{prefix}`" for prefix in PLUGIN_PREFIXES)
+    yield f"Besides these, names that begin with {prefixes} are accepted without effect.\n"
+    families = {"Topics": tuple(TOPIC_CONFIGS.values()), **FAMILIES}
+    for title, family in families.items():
+        yield f"### {title if title == 'Topics' else f'Brokers: {title[0].lower()}{title[1:]}'}\n"
+        yield from _table(
+            ("Name", "Type", "Default", "Allowed", "Meaning"),
+            ((f"`{key.name}`", *_facts(key), key.documentation) for key in family if not key.effect),
+        )
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield _line(head)
+    yield _line(("---",) * len(head))
+    yield from map(_line, rows)
+    yield ""
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _facts(key: ConfigKey) -> tuple[str, str, str]:
+    default = key.format(key.default)
+    shown = "not set" if default is None else f"`{default}`" if default else "empty"
+    kafka = KAFKA_DEFAULTS.get(key.name) if BROKER_CONFIGS.get(key.name) is key else None
+    if kafka is not None:
+        shown += f" (Kafka: {kafka})"
+    return key.type.name.lower(), shown, str(key.allowed)
+
+
+def _meaning(key: ConfigKey) -> str:
+    if isinstance(key.effect, bool):
+        return key.documentation
+    return (
+        f"{key.documentation} So far only {' and '.join(f'`{value}`' for value in sorted(key.effect))} has an effect."
+    )
+
+
+def _synonyms(key: ConfigKey) -> str:
+    return ", ".join(f"`{synonym.name}`" for synonym in key.synonyms)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or compare it; return the exit status."""
+    if arguments == ["--check"]:
+        if TARGET.exists() and TARGET.read_text() == render():
+            return 0
+        print(f"{TARGET} is not what the tables say; run: python -m tools.reference")
+        return 1
+    TARGET.parent.mkdir(parents=True, exist_ok=True)
+    TARGET.write_text(render())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
