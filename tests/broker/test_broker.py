@@ -2,11 +2,13 @@
 
 import asyncio
 import errno
+import logging
 import os
 import random
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -211,6 +213,24 @@ async def test_a_clean_restart_scans_nothing_and_keeps_leader_epochs() -> None:
             assert node.partition("orders", 1).leader.leader_epoch == 0
         client = await node.connect()
         assert (await client.produce("orders", batch(b"a"))).base_offset == 1
+
+
+@in_loop
+async def test_a_start_tells_where_it_listens_and_what_it_had_to_recover(caplog: pytest.LogCaptureFixture) -> None:
+    def told() -> dict[str, Any]:
+        return vars(next(record for record in reversed(caplog.records) if record.getMessage() == "started"))
+
+    with caplog.at_level(logging.INFO, "penstock"):
+        async with running() as node:
+            client = await node.connect()
+            await client.create_topic("orders", 2)
+            records = batch(b"a")
+            await client.produce("orders", records)
+            assert told()["ports"] == {"PLAINTEXT": node.broker.address[1]}
+            await node.restart()
+            assert (told()["was_clean"], told()["partitions"], told()["scanned_bytes"]) == (True, 2, 0)
+            await node.crash()
+            assert (told()["was_clean"], told()["scanned_bytes"], told()["cut_bytes"]) == (False, len(records), 0)
 
 
 @in_loop

@@ -353,6 +353,65 @@ async def test_a_client_has_one_costly_request_under_way_and_the_others_are_serv
 
 
 @in_loop
+async def test_thousands_of_requests_that_have_to_wait_stay_the_bytes_that_they_came_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = GatedFiles()
+    async with running(files=files) as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        connection = only_connection(node)
+        files.gate.clear()
+        monkeypatch.setattr(connection_module, "MAX_UNANSWERED", 1)
+        client.send_together((produce_request("orders", batch(b"0")), 12), *[(ApiVersionsRequest(), 0)] * 3000)
+        await until(lambda: connection._session.frames.waiting_bytes > 10_000)
+        assert connection.unanswered <= connection_module._REQUESTS_AT_ONCE
+        assert not connection._is_reading
+        # They are whole, and it is the broker that does not read on: nobody may be blamed for an unfinished request.
+        assert connection.unfinished_for(node.broker.loop.time() + 1000) == 0
+        files.gate.set()
+        assert produced(await client.reply()).error_code == ErrorCode.NONE
+        for _ in range(3000):
+            assert isinstance(await client.reply(), ApiVersionsResponse)
+        assert node.broker.budget.used_bytes == 0
+
+
+@in_loop
+async def test_replies_that_wait_for_an_earlier_one_count_as_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "MAX_QUEUED_BYTES", 10_000)
+    files = GatedFiles()
+    async with running(files=files) as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        connection = only_connection(node)
+        files.gate.clear()
+        client.send_together((produce_request("orders", batch(b"0")), 12), *[(ApiVersionsRequest(), 0)] * 1000)
+        await until(lambda: not connection._is_reading)
+        await turns()
+        assert 10_000 <= connection._reply_bytes < 20_000
+        files.gate.set()
+        assert produced(await client.reply()).error_code == ErrorCode.NONE
+        for _ in range(1000):
+            assert isinstance(await client.reply(), ApiVersionsResponse)
+        assert connection._reply_bytes == 0
+        await until(lambda: connection._is_reading)
+
+
+@in_loop
+async def test_much_is_read_at_a_time_from_a_connection_whose_requests_are_large() -> None:
+    async with running() as node:
+        large, small = await node.connect(), await node.connect()
+        await large.create_topic("orders", configs={"max.message.bytes": "10000000"})
+        assert {len(connection.get_buffer(-1)) for connection in node.broker.listener.connections} == {64 * 1024}
+        assert (await large.produce("orders", batch(bytes(3_000_000)))).error_code == ErrorCode.NONE
+        small.send_together(*[(ApiVersionsRequest(), 0)] * 20_000)
+        for _ in range(20_000):
+            await small.reply()
+        by_use = [len(connection.get_buffer(-1)) for connection in node.broker.listener.connections]
+        assert by_use == [connection_module.RECEIVE_BYTES, 64 * 1024]
+
+
+@in_loop
 async def test_requests_that_had_to_wait_go_with_their_connection() -> None:
     async with running() as node:
         gate, calls = asyncio.Event(), 0

@@ -16,13 +16,15 @@ from penstock.broker.serving import ServeError, refuse_open_listeners, run
 
 # Tells where it listens and how the process is set up, and then waits for a signal.
 PROGRAM = """
-import gc, sys
+import gc, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 from penstock.broker.config.typed import BrokerConfig
 from penstock.broker.serving import ServeError, run
 
 def started(broker):
     interval, frozen = round(sys.getswitchinterval(), 4), gc.get_freeze_count() > 0
-    print(broker.address[1], gc.get_threshold()[0], interval, frozen, flush=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    print(broker.address[1], gc.get_threshold()[0], interval, frozen, soft == min(hard, 1_000_000), flush=True)
 
 try:
     run(BrokerConfig.parse({"listeners": "PLAINTEXT://127.0.0.1:" + sys.argv[2], "log.dirs": sys.argv[1]}),
@@ -71,7 +73,7 @@ def test_a_signal_stops_the_broker_in_order(tmp_path: Path, number: signal.Signa
 
 def test_a_process_is_set_up_for_a_broker(tmp_path: Path) -> None:
     with serving(tmp_path) as (_, told):
-        assert told[1:] == ["50000", "0.0005", "True"]
+        assert told[1:] == ["50000", "0.0005", "True", "True"]
 
 
 def test_a_broker_that_was_killed_starts_again(tmp_path: Path) -> None:

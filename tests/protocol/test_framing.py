@@ -62,6 +62,21 @@ def test_a_frame_that_came_in_pieces_does_not_change_when_more_comes() -> None:
     assert bytes(hello) == b"hello"
 
 
+@pytest.mark.parametrize("at_most", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("cut", [0, 3, 7])
+def test_frames_beyond_those_asked_for_are_kept_for_later(at_most: int, cut: int) -> None:
+    reader = FrameReader()
+    stream = memoryview(STREAM + STREAM[:cut])
+    found = [bytes(body) for body in reader.feed(stream, at_most)]
+    assert len(found) <= at_most
+    while more := reader.more(at_most):
+        assert len(more) <= at_most
+        found += map(bytes, more)
+    found += feed(reader, STREAM[cut:])
+    assert found == BODIES * 2
+    assert reader.waiting_bytes == 0
+
+
 def test_nothing_in_gives_nothing_out() -> None:
     reader = FrameReader()
     assert feed(reader, b"", b"\0\0", b"", b"\0\1", b"", b"x") == [b"x"]

@@ -12,6 +12,7 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.errors import DecodeError, EncodeError
 from penstock.protocol.framing import frame
 from penstock.protocol.schema import Message
+from penstock.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from penstock.protocol.schemas.groups import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.schemas.headers import RequestHeader, ResponseHeader
 from penstock.protocol.schemas.metadata import MetadataRequest, MetadataResponse
@@ -74,6 +75,39 @@ def test_the_records_of_a_request_are_views_of_what_came() -> None:
     records = decoded.topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
     assert records.obj is data
+
+
+def test_requests_beyond_those_asked_for_are_kept_for_later() -> None:
+    client, server = ClientSession(), ServerSession()
+    data = b"".join(sent(client, HeartbeatRequest(generation_id=number), 4) for number in range(5))
+    first = server.receive(data, 2)
+    assert server.unanswered == 2
+    then, last = server.more(2), server.more(2)
+    assert [len(first), len(then), len(last)] == [2, 2, 1]
+    assert [request.decode().generation_id for request in first + then + last] == [0, 1, 2, 3, 4]  # type: ignore[attr-defined]
+    assert server.more(2) == []
+
+
+class InAFile:
+    """Stands for bytes that are sent from where they lie."""
+
+    def __len__(self) -> int:
+        return 7
+
+
+def test_a_response_is_one_piece_but_for_what_lies_in_files() -> None:
+    client, server = ClientSession(), ServerSession()
+    (request,) = server.receive(sent(client, MetadataRequest(), 12))
+    [length, body] = server.answer(request, MetadataResponse(cluster_id="x"))
+    assert int.from_bytes(length, "big") == len(body)
+    (request,) = server.receive(sent(client, FetchRequest(), 12))
+    in_files = [InAFile(), InAFile()]
+    partitions = [PartitionData(partition_index=number, records=each) for number, each in enumerate(in_files)]
+    response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
+    chunks = server.answer(request, response)
+    assert [type(chunk) for chunk in chunks] == [bytes, bytes, InAFile, bytes, InAFile, bytes]
+    assert [chunk for chunk in chunks if isinstance(chunk, InAFile)] == in_files
+    assert int.from_bytes(chunks[0], "big") == sum(map(len, chunks[1:]))
 
 
 def test_replies_leave_in_the_order_of_requests() -> None:

@@ -99,6 +99,21 @@ class TestARound:
         assert broker.calls == {"sync_filesystem": 1}
         assert broker.flushed == [log.end_offset for log in broker.logs]
 
+    def test_of_many_new_logs_syncs_none_of_their_files_one_by_one(self) -> None:
+        broker = Broker(MANY)
+        broker.logs = [broker.directory.log("new", number, identity=b"me") for number in range(MANY)]
+        for log in broker.logs:
+            log.begin_epoch(3)
+        broker.calls.clear()
+        broker.append(epoch=3)
+        broker.flusher.flush()
+        assert broker.calls == {"sync_filesystem": 1}
+        assert broker.flushed == [1] * MANY
+        again = DataDirectory(FOLDER, broker.files.after_crash(Damage.LOSE_UNSYNCED, random.Random(1)))
+        for number in range(MANY):
+            log = again.log("new", number, identity=b"me")
+            assert (log.end_offset, log.epochs.entries) == (1, ((3, 0),))
+
     def test_of_many_logs_syncs_each_where_the_file_system_cannot_be(self) -> None:
         broker = Broker(MANY)
         broker.make_old()

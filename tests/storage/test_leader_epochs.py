@@ -126,6 +126,30 @@ def test_saving_what_is_saved_costs_no_write(files: MemoryFiles) -> None:
     assert files.steps == steps
 
 
+def test_the_first_entries_of_a_new_log_are_written_without_a_sync_of_their_own(files: MemoryFiles) -> None:
+    epochs = epochs_of(files)
+    assert not epochs.write_first()
+    assert files.list("/folder") == []
+    epochs.begin(1, 0)
+    steps = files.steps
+    assert epochs.write_first()
+    assert epochs.is_saved
+    assert files.steps - steps <= 3, "it is made, cut and written"
+    assert LeaderEpochs(files, PATH).entries == ((1, 0),)
+
+
+def test_first_entries_that_a_crash_has_torn_count_as_none_unless_something_was_flushed(files: MemoryFiles) -> None:
+    epochs_of(files, (1, 0)).write_first()
+    files.flip_bit(PATH, 20, 3)
+    with pytest.raises(CorruptCheckpointError, match=PATH):
+        LeaderEpochs(files, PATH)
+    epochs = LeaderEpochs(files, PATH, was_flushed=False)
+    assert epochs.entries == ()
+    epochs.begin(2, 0)
+    epochs.save()
+    assert LeaderEpochs(files, PATH).entries == ((2, 0),)
+
+
 def test_damage_is_reported_and_a_newer_format_refused(files: MemoryFiles) -> None:
     epochs_of(files, (1, 0)).save()
     files.flip_bit(PATH, 20, 3)

@@ -64,8 +64,10 @@ class Mute:
         self._address = address
         self._blob = request * _AT_ONCE
         self._socket = socket.socket()
-        # What the kernel keeps for us is none of the broker's business, and filling it takes long.
+        # What the kernel keeps for us is none of the broker's business, and filling it takes long. Segments as on an
+        # Ethernet keep its buffers as small as they are there.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
         self._socket.setblocking(False)
 
     async def run(self) -> None:

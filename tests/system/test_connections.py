@@ -121,7 +121,7 @@ async def mute_connections(broker: BrokerProcess) -> AsyncIterator[None]:
     fetch = request_bytes(fetch_request("large", partition_max_bytes=1 << 30), FETCH_VERSION)
     everything = request_bytes(MetadataRequest(topics=None), 12)
     # The replies to the first are sent from files, those to the second are made in memory.
-    mute = [Mute(broker.own_address, everything if number % 10 == 0 else fetch) for number in range(MUTE)]
+    mute = [Mute(broker.own_address, everything if number % 2 == 0 else fetch) for number in range(MUTE)]
     tasks = [asyncio.create_task(each.run()) for each in mute]
     try:
         await until_stuck(broker, mute)
