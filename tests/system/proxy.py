@@ -27,10 +27,11 @@ class Faults:
 
 
 class Proxy:
-    """From `with Proxy()` on it listens on `port`; `connect_to` says where it leads. What is sent before waits."""
+    """From `with Proxy()` on it listens on `port`; `connect_to` says where it leads. What is sent before waits. Nothing
+    goes wrong until there are `faults`."""
 
-    def __init__(self, *, faults: Faults | None = None, seed: int = 0) -> None:
-        self.faults = faults or Faults()
+    def __init__(self, *, seed: int = 0) -> None:
+        self.faults = Faults()
         self.requests: Counter[str] = Counter()
         self.cuts: Counter[str] = Counter()
         self.most_in_flight = 0
@@ -52,10 +53,6 @@ class Proxy:
 
     def connect_to(self, port: int) -> None:
         self._loop.call_soon_threadsafe(self._upstream.set_result, port)
-
-    def heal(self) -> None:
-        """No more faults from here on."""
-        self.faults = Faults()
 
     def _call(self, work: Coroutine[Any, Any, None]) -> "Future[None]":
         return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -21,7 +21,7 @@ FAULTS = Faults(cut=0.02, delay_ms=4, late_ms=15)
 
 @pytest.fixture
 def proxy(seed: int) -> Iterator[Proxy]:
-    with Proxy(faults=FAULTS, seed=seed) as proxy:
+    with Proxy(seed=seed) as proxy:
         yield proxy
 
 
@@ -32,6 +32,7 @@ def broker(proxy: Proxy, tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path / "data", "-X", advertised) as broker:
         proxy.connect_to(broker.port)
         create_topic(broker.own_address, TOPIC, PARTITIONS)
+        proxy.faults = FAULTS
         yield broker
         assert broker.stop() == 0
 
