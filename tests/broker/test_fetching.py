@@ -111,6 +111,7 @@ async def test_a_fetch_waits_for_as_many_bytes_as_it_asks_for() -> None:
         await writer.produce("orders", batch(bytes(1_000)))
         await until(lambda: long_poll(node))
         assert not waiting.done()
+        assert node.pinned() == 0
         await writer.produce("orders", batch(bytes(1_000)))
         assert len(records_of(await waiting)) == 2
 
@@ -151,6 +152,21 @@ async def test_a_fetch_that_waits_at_a_topic_is_told_when_the_topic_is_deleted()
         await until(lambda: long_poll(node))
         await admin.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")]), 6)
         assert (await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@in_loop
+async def test_a_fetch_that_is_woken_and_runs_out_of_time_in_one_turn_is_answered_once() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        waiting = asyncio.create_task(client.fetch("orders", max_wait_ms=FOR_EVER_MS))
+        await until(lambda: long_poll(node))
+        [fetch] = node.partition("orders").fetch_waiters
+        fetch.more_to_read()
+        node.broker.deadlines.expire_all()
+        assert (await waiting).error_code == ErrorCode.NONE
+        await turns()
+        assert (await client.fetch("orders")).error_code == ErrorCode.NONE
 
 
 @in_loop

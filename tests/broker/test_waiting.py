@@ -144,6 +144,6 @@ def test_after_a_close_nobody_is_told() -> None:
     waiter = Waiter(setting.loop)
     setting.deadlines.add(waiter, 0.05)
     setting.deadlines.close()
+    assert setting.loop.is_idle
     setting.loop.advance(1)
     assert waiter.told_at == []
-    assert setting.loop.is_idle
