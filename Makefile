@@ -10,12 +10,13 @@ dev := .venv/.dev
 fuzzing := .venv/.fuzz
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(dev) ## serve a Kafka client, then write, read, truncate and recover a log
 	@$(python) -m tools.demo
 
 test: $(dev) ## run the tests on two cores (with real clients: JDK, Maven, Node, kcat)
+	@tools/setup_debian.sh cc
 	@$(python) -m tools.clients
 	@$(python) -m pytest --quiet --numprocesses 2 --dist worksteal
 
@@ -26,8 +27,23 @@ check: $(dev) ## check format, lint, types, import contracts, and that tests mir
 	@.venv/bin/lint-imports --no-logo
 	@$(python) -m tools.check_mirror
 
-bench: $(dev) ## measure codec and log beside their peers
+soak: $(dev) ## kill brokers and take their power, and every scenario of groups with every client (SOAK_SEED=1)
+	@tools/setup_debian.sh losetup mkfs.ext4 mount
+	@$(python) -m tools.clients
+	@SOAK_KILLS=30 SOAK_POWER_LOSSES=15 SOAK_RUNS=20 SOAK_GROUPS=1 $(python) -m pytest -s \
+		tests/system/test_crashes.py tests/system/test_power_loss.py tests/clients/test_groups.py
+
+bench: $(dev) ## measure the broker beside a C program, codec and log beside their peers (5 minutes; C compiler)
+	@tools/setup_debian.sh cc
 	@$(python) -m benchmarks
+
+bench-peers: $(dev) ## measure the broker beside Apache Kafka, Redis, NATS and RabbitMQ (QUICK=1: 4 minutes; C compiler)
+	@tools/setup_debian.sh cc
+	@$(python) -m benchmarks.peers $(if $(QUICK),--quick)
+
+bench-growth: $(dev) ## measure it with more partitions, connections and data, and in a surge (QUICK=1: 3 minutes; C compiler)
+	@tools/setup_debian.sh cc
+	@$(python) -m benchmarks.growth $(if $(QUICK),--quick)
 
 fuzz: $(fuzzing) ## fuzz the decoders for FUZZ_SECONDS=60
 	@$(python) -m tools.fuzz --seconds $(FUZZ_SECONDS)
@@ -62,4 +78,4 @@ $(fuzzing): $(dev)
 	@$(install) --group fuzz
 	@touch $@
 
-.PHONY: help demo test check bench fuzz fixtures fmt clean
+.PHONY: help demo test check soak bench bench-peers bench-growth fuzz fixtures fmt clean

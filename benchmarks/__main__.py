@@ -1,4 +1,4 @@
-"""Measures Penstock's codec and log, and says which targets are met.
+"""Measures Penstock, alone and beside the least that a C program needs, and says which targets are met.
 
 Every number is a median over rounds in which the cases take turns. Watch CPU time and ratios: wall time moves with
 whoever else uses the machine.
@@ -7,22 +7,30 @@ whoever else uses the machine.
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from types import ModuleType
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import append, codec, flush, lookup, recovery
+from benchmarks import append, codec, flush, footprint, latency, lookup, rdkafka, recovery, wire
 from benchmarks.measure import Step
-from benchmarks.report import Table, save, show
+from benchmarks.report import Table, judge, save, show
 from benchmarks.scratch import RESULTS
 
 BENCHMARKS = {
+    "wire": wire,
+    "latency": latency,
+    "footprint": footprint,
+    "rdkafka": rdkafka,
     "codec": codec,
     "append": append,
     "flush": flush,
     "lookup": lookup,
     "recovery": recovery,
 }
+# Run only when they are named.
+ON_REQUEST: dict[str, ModuleType] = {}
+_ALL: dict[str, ModuleType] = {**BENCHMARKS, **ON_REQUEST}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,30 +39,35 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(width=None if sys.stdout.isatty() else 120)
     tables: list[Table] = []
     for name in names:
-        made = _with_progress(name, BENCHMARKS[name].run, console)
+        benchmark = _ALL[name]
+        made = _with_progress(name, benchmark.run, console)
         for table in made:
             show(table, console)
         tables += made
-    judged = [row.is_met for table in tables for row in table.rows if row.targets]
-    if judged:
-        console.print(f"{sum(map(bool, judged))} of {len(judged)} targets met.")
-    path = save(tables, RESULTS)
-    console.print(f"Results as JSON: {path.relative_to(RESULTS.parent.parent)}")
+        if draw := getattr(benchmark, "draw", None):
+            drawn: bool = draw(made, RESULTS / f"{name}.png")
+            console.print("" if drawn else "No plot: matplotlib is not installed.")
+        save(name, made, RESULTS)
+    if targets := judge(tables):
+        show(targets, console)
+    console.print(f"Numbers, tables and plots: {RESULTS.relative_to(RESULTS.parent.parent)}")
     return 0
 
 
 def _parse(arguments: Sequence[str]) -> list[str]:
-    about = "\n".join(f"  {name:9} {module.__doc__}" for name, module in BENCHMARKS.items())
+    about = "\n".join(f"  {name:10} {module.__doc__}" for name, module in _ALL.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
-        epilog=f"benchmarks:\n{about}\n\nexample: python -m benchmarks codec append",
+        epilog=f"benchmarks:\n{about}\n\nexample: python -m benchmarks wire latency",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which to run, one or several; all when none is named")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="which to run, one or several; when none is named, all"
+    )
     names: list[str] = parser.parse_args(arguments).names
-    if unknown := [name for name in names if name not in BENCHMARKS]:
-        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    if unknown := [name for name in names if name not in _ALL]:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(_ALL)}")
     return names or list(BENCHMARKS)
 
 

@@ -16,7 +16,7 @@ from penstock.storage.log import Log
 
 SIZES = {"1 MB": MB, "100 KB": 100 * KB, "16 KB": 16 * KB}
 TOTAL = 64 * MB
-ROUNDS = 25
+ROUNDS = 11
 _WRITE, _ALONE, _APPEND, _CHECKED = "os.write", "append", "split, append", "split, verify, append"
 _TARGETS = (Target("MB/s ratio", 0.85, at_most=False), Target("CPU ratio", 0.85, at_most=False))
 

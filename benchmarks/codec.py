@@ -19,10 +19,10 @@ from penstock.protocol.schemas.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from penstock.protocol.session import ClientSession, read_request, write_response
+from penstock.protocol.session import ClientSession, Request, read_request, write_response
 
 CALLS = 2000
-ROUNDS = 25
+ROUNDS = 15
 VERSIONS = (9, 13)
 _TOPIC = "orders"
 _TOPIC_ID = bytes(range(16))
@@ -58,9 +58,9 @@ def _frames(step: Step) -> Table:
     version = VERSIONS[-1]
     _, chunks = ClientSession("benchmark").send(_request(version), version)
     frame = memoryview(b"".join(chunks))[LENGTH.size :]
-    request = read_request(frame)
+    request = read_request(frame, Request)
     cases: dict[str, Case] = {
-        "frame to decoded request": repeat(lambda: read_request(frame).decode(), CALLS),
+        "frame to decoded request": repeat(lambda: read_request(frame, Request).decode(), CALLS),
         "offset to frame of response": repeat(lambda: write_response(request, _response(version), version), CALLS),
     }
     timings = take_turns(cases, rounds=ROUNDS, step=step)

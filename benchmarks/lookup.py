@@ -14,7 +14,7 @@ from penstock.storage.log import Log
 SMALL, LARGE = 100 * MB, 2 * GB
 PLACES = 4000
 READS = 100
-ROUNDS = 11
+ROUNDS = 5
 _RANDOM = Random(7)
 
 

@@ -1,10 +1,10 @@
-"""Results: tables for the reader, and the same numbers as JSON for whoever compares runs."""
+"""Results: tables for the reader, and files for whoever compares runs: the numbers as JSON, the tables as Markdown."""
 
 import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -44,33 +44,39 @@ class Row:
 
     @property
     def target(self) -> str:
-        return ", ".join(f"{target.column} {target}" for target in self.targets)
+        """Named by their columns, unless that is called measured already."""
+        return ", ".join(f"{target.column} {target}".removeprefix("measured ") for target in self.targets)
 
 
 @dataclass(slots=True, frozen=True)
 class Table:
-    """The rows of one question; `how` says in a sentence or two what was measured."""
+    """The rows of one question; `how` says in a sentence or two what was measured. `raw` is every single measurement,
+    for the file of numbers alone."""
 
     title: str
     how: str
     rows: list[Row]
+    raw: dict[str, Any] = field(default_factory=dict)
 
 
 def show(table: Table, console: Console) -> None:
-    has_targets = any(row.targets for row in table.rows)
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, value in table.rows[0].values.items():
-        drawn.add_column(column, justify="left" if isinstance(value, str) else "right")
-    if has_targets:
-        drawn.add_column("target")
-        drawn.add_column("met")
+    for column in _columns(table):
+        drawn.add_column(column, justify="right" if _is_numeric(table, column) else "left")
     for row in table.rows:
-        cells = [value if isinstance(value, str) else format_number(value) for value in row.values.values()]
-        if has_targets:
-            targets = dict.fromkeys(map(str, row.targets))
-            cells += [", ".join(targets), {True: "[green]yes", False: "[red]no", None: ""}[row.is_met]]
+        cells = _cells(table, row)
+        if row.is_met is not None:
+            cells[-1] = "[green]yes" if row.is_met else "[red]no"
         drawn.add_row(*cells)
     console.print(f"\n[bold]{table.title}[/bold]\n{table.how}", drawn)
+
+
+def markdown(table: Table) -> str:
+    columns = _columns(table)
+    rule = ["---:" if _is_numeric(table, column) else "---" for column in columns]
+    lines = [columns, rule, *(_cells(table, row) for row in table.rows)]
+    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"## {table.title}\n\n{table.how}\n\n{drawn}\n"
 
 
 def format_number(value: float) -> str:
@@ -80,21 +86,70 @@ def format_number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def save(tables: Sequence[Table], folder: Path) -> Path:
-    """Write the results of a run under its time, and return where."""
+def judge(tables: Sequence[Table]) -> Table | None:
+    """All targets on one page, with what was measured."""
+    rows = []
+    for table in tables:
+        for row in table.rows:
+            what = next((value for value in row.values.values() if isinstance(value, str)), "")
+            for target in row.targets:
+                measured = {"of": table.title, "what": what, "figure": target.column}
+                held = Target("measured", target.limit, target.at_most)
+                rows.append(Row({**measured, "measured": row.values[target.column]}, (held,)))
+    if not rows:
+        return None
+    return Table("Targets", f"{sum(bool(row.is_met) for row in rows)} of {len(rows)} are met.", rows)
+
+
+def save(name: str, tables: Sequence[Table], folder: Path, *, conditions: str = "") -> list[Path]:
+    """Write the results of a run, in place of those of the last one; returns where."""
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
-    path = folder / f"{now:%Y-%m-%dT%H-%M-%SZ}.json"
     machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
     run = {
         "date": now.isoformat(timespec="seconds"),
         "machine": machine,
+        "conditions": conditions,
         "tables": [_as_json(table) for table in tables],
     }
-    path.write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n")
-    return path
+    numbers, text = folder / f"{name}.json", folder / f"{name}.md"
+    numbers.write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n")
+    plot = f"![Plot of {name}]({name}.png)\n\n" if (folder / f"{name}.png").exists() else ""
+    where = f"{now:%Y-%m-%d}, Python {machine['python']}, {machine['system']}, {machine['cores']} cores"
+    head = f"# {name}\n\n{where}{f'; {conditions}' if conditions else ''}.\n\n"
+    text.write_text(head + plot + "\n".join(map(markdown, tables)))
+    return [numbers, text]
 
 
-def _as_json(table: Table) -> dict[str, Any]:
+def _columns(table: Table) -> list[str]:
+    columns = list(table.rows[0].values)
+    return [*columns, "target", "met"] if any(row.targets for row in table.rows) else columns
+
+
+def _is_numeric(table: Table, column: str) -> bool:
+    return any(isinstance(row.values.get(column), float | int) for row in table.rows)
+
+
+def _cells(table: Table, row: Row) -> list[str]:
+    cells = [value if isinstance(value, str) else format_number(value) for value in row.values.values()]
+    if not any(each.targets for each in table.rows):
+        return cells
+    met = {True: "yes", False: "**no**", None: ""}[row.is_met]
+    return [*cells, row.target, met]
+
+
+def _as_json(table: Table) -> Any:
     rows = [{**row.values, "target": row.target, "met": row.is_met} for row in table.rows]
-    return {"title": table.title, "how": table.how, "rows": rows}
+    told: dict[str, Any] = {"title": table.title, "how": table.how, "rows": rows}
+    return _rounded({**told, "raw": table.raw} if table.raw else told)
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits are more than any measurement has."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, Mapping):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return value

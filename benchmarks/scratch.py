@@ -1,12 +1,15 @@
-"""Where the benchmarks write: a folder beside the repository's other caches, warmed before and removed afterwards."""
+"""Where the benchmarks write: what they need for a while into a cache, warmed before and removed afterwards, and what
+they found out beside themselves."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
-RESULTS = Path(__file__).parent.parent / ".cache" / "bench"
+CACHE: Final = Path(__file__).parent.parent / ".cache" / "bench"
+RESULTS: Final = Path(__file__).parent / "results"
 _AT_ONCE = 1024 * 1024
 
 
@@ -14,8 +17,8 @@ _AT_ONCE = 1024 * 1024
 def scratch_folder(warm_bytes: int) -> Iterator[str]:
     """A folder that is gone afterwards, on a machine whose page cache has been as full as it will be: the first touch
     of fresh memory costs a virtual machine several times what the copy into it does."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="data-", dir=RESULTS) as folder:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="data-", dir=CACHE) as folder:
         warm(f"{folder}/warm", warm_bytes)
         yield folder
 

@@ -20,15 +20,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     results: dict[Cell, bool] = {}
     versions: dict[str, str] = {}
+    duplicates: dict[Cell, int] = {}
     for name, values, passed in _properties(terminalreporter.stats):
         if name == "cell":
             cell = Cell(*values)
             results[cell] = passed and results.get(cell, True)
         elif name == "version":
             versions[values[0]] = values[1]
+        elif name == "duplicates":
+            duplicates[Cell(*values[:-1])] = values[-1]
     if results:
         terminalreporter.section("matrix of clients")
-        terminalreporter.write_line(matrix.render(results.items(), versions, colors=terminalreporter.hasmarkup))
+        terminalreporter.write_line(
+            matrix.render(results.items(), versions, duplicates, colors=terminalreporter.hasmarkup)
+        )
 
 
 def _properties(stats: dict[str, list[Any]]) -> Iterator[tuple[str, Any, bool]]:

@@ -13,6 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from rich.console import Console
 from rich.table import Table
 
+from tools.group_demo import show_group
+
 TOPIC = "readings"
 PARTITIONS = 3
 MESSAGES = 30_000
@@ -31,6 +33,8 @@ class BrokerDemo:
             self._console.print(f"A broker listens on {address}.")
             self._send(address)
             before = self._consume(address)
+            self._step("Share", "Two consumers of one group, a consumer for each partition at any time.")
+            show_group(address, TOPIC, PARTITIONS, MESSAGES, self._console)
             self._show_files()
         self._step("Restart", "The broker was stopped with SIGTERM. It starts again on the same folder.")
         with serving(self._data) as address:

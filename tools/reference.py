@@ -1,18 +1,21 @@
-"""Write docs/reference/configs.md from the tables of configs.
+"""Write docs/reference from the tables of configs and of metrics.
 
 python -m tools.reference          writes it
 python -m tools.reference --check  says whether it is up to date
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from penstock.broker.config.broker_table import BROKER_CONFIGS, FAMILIES, KAFKA_DEFAULTS, PLUGIN_PREFIXES
 from penstock.broker.config.topic_table import TOPIC_CONFIGS
 from penstock.broker.config.values import ConfigKey
+from penstock.broker.metrics.catalogue import BROKER_FAMILIES, GROUP_FAMILIES, PARTITION_FAMILIES, TOPIC_FAMILIES
+from penstock.broker.metrics.exposition import Head
+from penstock.broker.metrics.rendering import MAX_PARTITIONS
 
-TARGET = Path(__file__).parent.parent / "docs" / "reference" / "configs.md"
+FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 
 INTRODUCTION = """\
 # Configs
@@ -39,10 +42,53 @@ Configs of Kafka's that [have no effect](#without-effect) in this version are ac
 along, and `penstock serve` warns about each of them that is set.
 """
 
+METRICS_INTRODUCTION = f"""\
+# Metrics
 
-def render() -> str:
-    """The whole page."""
+<!-- Written by `python -m tools.reference` from src/penstock/broker/metrics/catalogue.py. Change that. -->
+
+A broker that is started with `-X penstock.metrics.listen=127.0.0.1:9404` shows these to Prometheus at
+<http://127.0.0.1:9404/metrics>. There is no authentication, so `penstock serve` refuses an address that others can
+reach, unless `--insecure` says that the network is closed. `/healthz` answers `OK` while the broker serves.
+
+```yaml
+scrape_configs:
+  - job_name: penstock
+    static_configs:
+      - targets: ["127.0.0.1:9404"]
+```
+
+Counters begin at 0 when the broker starts. A page is written between requests, a little at a time, so its numbers are
+not all of one moment; those of one partition are. What lies beyond the first {MAX_PARTITIONS:,} partitions is left out.
+
+Besides the histograms, single requests that took longer than
+[`penstock.slow.request.ms`](configs.md#listeners-connections-and-requests) are named in the log, with API, version,
+client id, address, size and time; a line says with `left_out` how many there was no room for before it.
+"""
+
+
+def render_configs() -> str:
     return "\n".join([INTRODUCTION, *_topics(), *_brokers(), *_without_effect()])
+
+
+def render_metrics() -> str:
+    families = {
+        **{title: [item.head for item in items] for title, items in BROKER_FAMILIES.items()},
+        "Topics": [item.head for item in TOPIC_FAMILIES],
+        "Partitions": [item.head for item in PARTITION_FAMILIES],
+        "Groups": [item.head for item in GROUP_FAMILIES],
+    }
+    lines = [METRICS_INTRODUCTION]
+    for title, heads in families.items():
+        lines += [f"## {title}\n", *_table(("Name", "Type", "Labels", "Meaning"), map(_metric, heads))]
+    return "\n".join(lines)
+
+
+PAGES: dict[str, Callable[[], str]] = {"configs.md": render_configs, "metrics.md": render_metrics}
+
+
+def _metric(head: Head) -> tuple[str, ...]:
+    return f"`{head.name}`", head.kind, ", ".join(f"`{label}`" for label in head.labels), head.help
 
 
 def _topics() -> Iterator[str]:
@@ -113,15 +159,17 @@ def _synonyms(key: ConfigKey) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or compare it; return the exit status."""
-    if arguments == ["--check"]:
-        if TARGET.exists() and TARGET.read_text() == render():
-            return 0
-        print(f"{TARGET} is not what the tables say; run: python -m tools.reference")
-        return 1
-    TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text(render())
-    return 0
+    """Write the pages, or compare them; return the exit status."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    status = 0
+    for name, render in PAGES.items():
+        page = FOLDER / name
+        if arguments != ["--check"]:
+            page.write_text(render())
+        elif not page.exists() or page.read_text() != render():
+            print(f"{page} is not what the tables say; run: python -m tools.reference")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

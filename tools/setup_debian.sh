@@ -19,11 +19,17 @@ is_there() {
 
 package_of() {
     case $1 in
+        cc) echo build-essential ;;
         java) echo default-jdk-headless ;;
         kcat) echo kcat ;;
+        losetup | mount) echo mount ;;
+        mkfs.ext4) echo e2fsprogs ;;
         mvn) echo maven ;;
+        nats-server) echo nats-server ;;
         node) echo nodejs ;;
         npm) echo npm ;;
+        rabbitmq-server) echo rabbitmq-server ;;
+        redis-server) echo redis-server ;;
         venv) echo python3-venv ;;
         *) fail "tools/setup_debian.sh knows no Debian package for '$1': add it to package_of." ;;
     esac
@@ -51,6 +57,13 @@ if [[ ${#packages[@]} != 0 ]]; then
             "    sudo apt-get install ${packages[*]}"
     fi
     echo "Installing from Debian: ${packages[*]}"
+    # Servers are installed for whoever starts one later: Debian would start each of them as a service.
+    policy=/usr/sbin/policy-rc.d
+    if [[ ! -e $policy ]]; then
+        trap 'rm -f "$policy"' EXIT
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod +x "$policy"
+    fi
     apt-get -qq update
     DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends -y "${packages[@]}" >/dev/null
     for name in "${commands[@]}"; do

@@ -104,7 +104,8 @@ class FakeClock:
 
 
 class GatedFiles(MemoryFiles):
-    """A disk on which syncs of segments wait while the gate is closed, and fail while there is an error to fail with.
+    """A disk on which syncs of segments wait while the gate is closed, and fail while there is an error to fail with,
+    losing the bytes that they should have made durable.
 
     `waiting` tells how many wait. Checkpoints and names are synced as ever.
     """
@@ -129,7 +130,7 @@ class GatedFiles(MemoryFiles):
             self.gate.wait()
             self.waiting -= 1
             if self.failing is not None:
-                raise self.failing
+                self.fail("sync", 1, self.failing)
         super().sync(fd)
 
 

@@ -22,9 +22,10 @@ class Connection:
 
 def make_call() -> tuple[Call, Connection]:
     _, chunks = ClientSession("someone").send(ApiVersionsRequest(), 2)
-    [request] = ServerSession().receive(b"".join(chunks))
+    [call] = ServerSession(Call).receive(b"".join(chunks))
     connection: Any = Connection()
-    return Call(connection, request, 0.0, len(request.body)), connection
+    call.connection = connection
+    return call, connection
 
 
 def test_a_call_knows_the_version_and_who_asks() -> None:

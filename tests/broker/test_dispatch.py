@@ -63,7 +63,7 @@ async def test_an_api_that_nobody_knows_closes_the_connection() -> None:
 @in_loop
 async def test_an_api_that_is_not_offered_closes_the_connection() -> None:
     async with running() as node:
-        assert await is_closed_by(node, header(12, 0) + bytes(10)) == "Heartbeat is not offered"
+        assert await is_closed_by(node, header(26, 0) + bytes(10)) == "EndTxn is not offered"
 
 
 @in_loop

@@ -2,6 +2,9 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +46,59 @@ async def test_connections_over_the_limit_are_closed_until_there_is_room_again()
         assert await is_served(await node.connect())
 
 
+FEW_DESCRIPTORS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from penstock.broker.config.typed import BrokerConfig
+from penstock.broker.serving import run
+
+run(BrokerConfig.parse({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": sys.argv[1]}),
+    started=lambda broker: print(broker.address[1], flush=True), insecure=False)
+"""
+
+
+def test_without_descriptors_accepting_pauses_and_goes_on_when_there_are_some(tmp_path: Path) -> None:
+    with (
+        (tmp_path / "errors").open("w+") as errors,
+        subprocess.Popen(
+            [sys.executable, "-c", FEW_DESCRIPTORS, str(tmp_path / "data")],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        address = ("127.0.0.1", int(process.stdout.readline()))
+
+        @in_loop
+        async def run() -> None:
+            first = await Client.open(address)
+            await first.create_topic("orders")
+            assert (await first.produce("orders", batch(b"a"))).error_code == ErrorCode.NONE
+            assert await first.values("orders") == [b"a"]
+            crowd = [await Client.open(address) for _ in range(100)]
+            while "out of system resource" not in (tmp_path / "errors").read_text():
+                await asyncio.sleep(0.01)
+            # Who is in is served, and what they send becomes durable.
+            assert (await first.produce("orders", batch(b"b"))).error_code == ErrorCode.NONE
+            assert await first.values("orders") == [b"a", b"b"]
+            late = await Client.open(address)
+            for client in crowd:
+                client.close()
+            assert await is_served(late)
+            late.close()
+            first.close()
+
+        try:
+            run()
+        finally:
+            process.terminate()
+        assert process.wait() == 0
+        # Told at most once for each pause of a second, and never as often as connections wait.
+        assert errors.seek(0) == 0
+        assert errors.read().count("Traceback") < 30
+
+
 @in_loop
 async def test_one_address_may_not_take_more_than_its_share() -> None:
     async with running({"max.connections.per.ip": "2"}) as node:
@@ -62,7 +118,7 @@ async def test_addresses_are_counted_apart_and_forgotten_when_the_last_connectio
         aborted: list[str] = []
 
         class FromElsewhere(Connection):
-            def abort(self, reason: str) -> None:
+            def abort(self, reason: str, kind: str = "error") -> None:
                 aborted.append(self.peer)
 
         connections = [FromElsewhere(listener, "PLAINTEXT") for _ in range(3)]
@@ -219,10 +275,10 @@ def test_reasons_for_closing_are_counted_without_what_differs_and_never_too_many
         async with running() as node:
             listener = node.broker.listener
             for number in range(5):
-                listener.count_abort(f"damaged: byte {number}")
+                listener.count_abort(f"damaged: byte {number}", "error")
             assert listener.aborted["damaged"] == 5
             for number in range(2000):
-                listener.count_abort(f"reason {number}")
+                listener.count_abort(f"reason {number}", "error")
             assert len(listener.aborted) <= 1000
 
     run()

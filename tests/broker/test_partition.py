@@ -1,6 +1,7 @@
 """A partition on a disk in memory: staged, written, flushed, and who is told when."""
 
 import errno
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,15 +9,16 @@ import pytest
 
 from penstock.broker import partition as partition_module
 from penstock.broker.config.typed import BrokerConfig, TopicConfig
+from penstock.broker.disk_space import DiskSpace
 from penstock.broker.partition import GATHER_BELOW_BYTES, Partition
 from penstock.broker.topic_settings import TopicSettings
 from penstock.protocol.batch import split
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.records import iterate
 from penstock.storage.data_directory import DataDirectory
-from penstock.storage.errors import OffsetOutOfRangeError
+from penstock.storage.errors import LogOfflineError, OffsetOutOfRangeError
 from penstock.storage.files import Buffer
-from penstock.storage.memory_files import MemoryFiles
+from penstock.storage.memory_files import Damage, MemoryFiles
 from tests.broker.harness import NOW_MS, batch
 
 TOPIC_ID = b"0123456789abcdef"
@@ -342,6 +344,77 @@ def test_a_roll_saves_what_is_known_about_producers() -> None:
     assert any(name.endswith(".snapshot") for name in bench.files.list("/data/orders-0"))
 
 
+def test_a_roll_is_noticed_though_retention_has_deleted_as_many_segments_as_there_are_new_ones() -> None:
+    bench = Bench(configs={"internal.segment.bytes": "200", "retention.bytes": "0"})
+    for sequence in range(4):
+        bench.append(batch(bytes(60), producer=(7, 0, sequence)))
+        bench.write()
+        bench.flush()
+        bench.partition.apply_retention(NOW_MS)
+        bench.flush()
+    snapshot = bench.log.latest_snapshot(version=1)
+    assert snapshot is not None
+    assert snapshot[0] >= bench.log.start_offset
+
+
+@pytest.mark.parametrize("is_saved_before", [False, True])
+@pytest.mark.parametrize("how", ["DeleteRecords", "retention"])
+def test_a_producer_goes_on_after_its_batches_were_deleted_and_the_process_killed(
+    how: str, is_saved_before: bool
+) -> None:
+    bench = Bench(configs={"retention.ms": "1000"})
+    for sequence in range(4):
+        bench.append(batch(b"a", producer=(7, 0, sequence)), wait_for_all=True)
+        bench.write()
+        bench.flush()
+        if sequence == 1 and is_saved_before:
+            bench.partition.save_producers()
+    if how == "retention":
+        assert bench.partition.apply_retention(NOW_MS + 1500) == 1
+    else:
+        bench.partition.delete_before(4)
+    assert bench.log.start_offset == 4
+    bench.files.kill_process()
+    bench.open()
+    assert bench.append(batch(b"a", producer=(7, 0, 3))).outcomes == [3], "what is sent again is known again"
+    following = bench.append(batch(b"a", producer=(7, 0, 4)))
+    bench.write()
+    assert following.outcomes == [4]
+
+
+def test_a_snapshot_from_before_the_start_of_the_log_is_not_believed() -> None:
+    bench = Bench()
+    for sequence in range(4):
+        bench.append(batch(b"a", producer=(7, 0, sequence)))
+        bench.write()
+        bench.flush()
+        if sequence == 1:
+            bench.partition.save_producers()
+    bench.log.advance_start(4)
+    bench.files.kill_process()
+    bench.open()
+    following = bench.append(batch(b"a", producer=(7, 0, 4)))
+    bench.write()
+    assert following.outcomes == [4]
+
+
+def test_a_snapshot_outlives_a_power_loss_that_takes_what_was_not_flushed() -> None:
+    bench = Bench()
+    for sequence in range(3):
+        bench.append(batch(b"a", producer=(7, 0, sequence)))
+        bench.write()
+        if sequence == 1:
+            bench.flush()
+    bench.partition.delete_before(2)
+    bench.files = bench.files.after_crash(Damage.LOSE_UNSYNCED, random.Random(1))
+    bench.open()
+    assert bench.log.end_offset == 2
+    assert bench.append(batch(b"a", producer=(7, 0, 1))).outcomes == [1]
+    again = bench.append(batch(b"a", producer=(7, 0, 2)))
+    bench.write()
+    assert again.outcomes == [2]
+
+
 def test_a_snapshot_that_cannot_be_written_costs_nothing_but_itself() -> None:
     bench = Bench(configs={"internal.segment.bytes": "200"})
     bench.append(batch(bytes(60), producer=(7, 0, 0)))
@@ -356,6 +429,19 @@ def test_a_snapshot_that_cannot_be_written_costs_nothing_but_itself() -> None:
 
 
 # Failures
+
+
+def test_what_is_sent_again_after_the_disk_is_gone_is_refused_and_no_duplicate() -> None:
+    bench = Bench()
+    bench.append(batch(b"a", producer=(7, 0, 0)))
+    bench.write()
+    for call in ("pwritev", "truncate", "pread"):
+        bench.files.fail(call, 1, OSError(errno.EIO, "gone"))
+    for _ in range(2):
+        waiter = bench.append(batch(b"b", producer=(7, 0, 1)), wait_for_all=True)
+        bench.write()
+        assert waiter.outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert bench.log.failure is not None
 
 
 def test_a_write_that_fails_is_refused_and_the_next_one_takes_its_offset() -> None:
@@ -412,6 +498,55 @@ def test_a_flush_that_fails_refuses_who_waited_and_whoever_comes_later() -> None
     bench.write()
     assert later.outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert bench.partition.high_watermark == 0
+
+
+def test_nothing_is_read_of_a_partition_whose_disk_has_failed_and_readers_are_woken_to_hear_it() -> None:
+    bench = Bench()
+    bench.append(batch(b"a"))
+    bench.write()
+    bench.flush()
+    reader = Reader()
+    bench.partition.fetch_waiters[reader] = None
+    bench.partition.went_offline("the disk failed")
+    assert reader.told == 1
+    with pytest.raises(LogOfflineError, match="the disk failed"):
+        bench.partition.locate(0, 1000, at_least_one=True)
+
+
+def test_a_log_that_cannot_be_cut_back_refuses_who_waits_for_a_flush_that_will_not_come() -> None:
+    bench = Bench()
+    waiting = bench.append(batch(b"a", producer=(7, 0, 0)), wait_for_all=True)
+    bench.write()
+    torn = bench.append(batch(b"b", producer=(7, 0, 1)), wait_for_all=True)
+    bench.files.fail("pwritev", 1, OSError(errno.EIO, "broken"), after_bytes=3)
+    bench.files.fail("truncate", 1, OSError(errno.EIO, "broken"))
+    bench.write()
+    assert torn.outcomes == waiting.outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]
+    duplicate = bench.append(batch(b"a", producer=(7, 0, 0)), wait_for_all=True)
+    assert duplicate.outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert bench.partition.may_append() is not None
+
+
+class FullDisk(DiskSpace):
+    def __init__(self, files: MemoryFiles) -> None:
+        super().__init__(files, "/data", reserve_bytes=lambda: 0, became_low=lambda: None)
+        self.is_low = True
+
+
+def test_on_a_full_disk_only_what_is_there_already_and_what_is_internal_is_acknowledged() -> None:
+    bench = Bench()
+    bench.append(batch(b"a", producer=(7, 0, 0)))
+    bench.write()
+    assert bench.partition.may_append() is None
+    bench.partition._disk = FullDisk(bench.files)
+    assert bench.partition.may_append() == bench.partition._disk.refusal
+    assert bench.append(batch(b"b", producer=(7, 0, 1))).outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert bench.append(batch(b"a", producer=(7, 0, 0))).outcomes == [0], "it takes no room"
+    bench.partition.topic = "__orders"
+    assert bench.partition.may_append() is None
+    internal = bench.append(batch(b"c"))
+    bench.write()
+    assert internal.outcomes == [1]
 
 
 def test_whoever_waits_at_a_deleted_topic_is_told_so() -> None:

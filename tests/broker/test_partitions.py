@@ -1,5 +1,6 @@
 """The partitions of a broker as the image of the cluster has them, and their folders."""
 
+import errno
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.broker.harness import (
     produced,
     running,
     turns,
+    until,
 )
 
 LOGS = f"{FOLDER}/logs"
@@ -100,7 +102,8 @@ async def test_a_deleted_topic_takes_its_folders_with_it() -> None:
         for topic, partition in [("orders", 0), ("orders", 1), ("payments", 0)]:
             await client.produce(topic, batch(b"a"), partition=partition)
         await delete(client, "orders")
-        assert folders(node) == ["payments-0"]
+        # Their names are free at once, and the files go when a thread has the time.
+        await until(lambda: folders(node) == ["payments-0"])
         assert node.broker.partitions.get("orders", 0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await client.values("payments") == [b"a"]
         assert len(node.broker.partitions) == 1
@@ -166,8 +169,39 @@ async def test_a_partition_that_cannot_be_opened_stays_away_and_the_others_serve
         assert (await client.fetch("orders")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert await client.values("orders", partition=1) == [b"a"]
         await delete(client, "orders")
-        assert folders(node) == []
+        await until(lambda: folders(node) == [])
         assert not node.broker.partitions.failed
+
+
+@in_loop
+async def test_files_that_cannot_be_deleted_do_not_keep_a_topic_from_being_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        await client.produce("orders", batch(b"old"))
+        node.memory.fail("rename", 2, OSError(errno.EIO, "broken"))
+        with caplog.at_level(logging.ERROR, "penstock"):
+            await delete(client, "orders")
+        assert "files of a deleted partition are left" in caplog.text
+        assert folders(node) == ["orders-0"]
+        await client.create_topic("orders")
+        assert await client.values("orders") == []
+        assert (await client.produce("orders", batch(b"new"))).base_offset == 0
+        assert folders(node) == ["orders-0", "orders-0.0-stray"]
+
+
+@in_loop
+async def test_when_the_disk_has_failed_every_partition_says_so_and_the_unknown_are_unknown() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders", 2)
+        node.broker.partitions.disk_failed("broken")
+        assert len(node.broker.partitions) == 0
+        assert node.broker.partitions.failed == {("orders", 0): "broken", ("orders", 1): "broken"}
+        assert node.broker.partitions.get("orders", 1) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert node.broker.partitions.get("orders", 2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @in_loop

@@ -13,6 +13,8 @@ import pytest
 
 from penstock.broker.config.typed import BrokerConfig
 from penstock.broker.serving import ServeError, refuse_open_listeners, run
+from penstock.protocol.error_codes import ErrorCode
+from tests.broker.harness import Client, batch, in_loop
 
 # Tells where it listens and how the process is set up, and then waits for a signal.
 PROGRAM = """
@@ -102,6 +104,67 @@ def test_what_keeps_a_broker_from_starting_is_told_in_a_sentence(tmp_path: Path)
             assert "Traceback" not in errors
 
 
+# A disk whose syncs fail once there is a file that says so.
+FAILING_DISK = """
+import errno, os, sys
+from penstock.storage.files import RealFiles
+
+folder = sys.argv[1]
+healthy = RealFiles.sync
+
+def sync(files, fd):
+    if os.path.exists(folder + "/broken"):
+        raise OSError(errno.EIO, "input/output error")
+    healthy(files, fd)
+
+RealFiles.sync = sync
+"""
+
+
+def test_a_disk_that_fails_ends_the_process_with_a_sentence_exit_code_1_and_no_clean_marker(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", FAILING_DISK + PROGRAM, str(tmp_path), "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        address = ("127.0.0.1", int(process.stdout.readline().split()[0]))
+
+        @in_loop
+        async def produce() -> None:
+            client = await Client.open(address)
+            await client.create_topic("orders")
+            assert (await client.produce("orders", batch(b"a"))).error_code == ErrorCode.NONE
+            (tmp_path / "broken").touch()
+            assert (await client.produce("orders", batch(b"b"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            client.close()
+
+        produce()
+        output, errors = process.communicate(timeout=30)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    assert process.returncode == 1
+    assert "stopped" not in output
+    assert f"refused: the disk of {tmp_path} has failed: [Errno 5] input/output error" in errors
+    assert "start the broker again" in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "logs" / "clean-shutdown").exists()
+    (tmp_path / "broken").unlink()
+    with serving(tmp_path) as (_, told):
+
+        @in_loop
+        async def read() -> None:
+            client = await Client.open(("127.0.0.1", int(told[0])))
+            assert (await client.values("orders"))[0] == b"a"
+            client.close()
+
+        read()
+
+
 @pytest.mark.parametrize(
     "listeners",
     ["PLAINTEXT://0.0.0.0:9092", "PLAINTEXT://:9092", "PLAINTEXT://192.0.2.1:9092", "PLAINTEXT://[::]:9092"],
@@ -132,3 +195,13 @@ def test_one_open_listener_among_several_is_refused() -> None:
     )
     with pytest.raises(ServeError, match=r"0\.0\.0\.0:9093"):
         refuse_open_listeners(mixed, insecure=False)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9404", ":9404", "192.0.2.1:0"])
+def test_metrics_that_others_can_read_are_refused_unless_the_operator_insists(address: str) -> None:
+    opened = BrokerConfig.parse({"log.dirs": "/nowhere", "penstock.metrics.listen": address})
+    with pytest.raises(ServeError, match=r"HTTP://.*--insecure"):
+        refuse_open_listeners(opened, insecure=False)
+    refuse_open_listeners(opened, insecure=True)
+    own = BrokerConfig.parse({"log.dirs": "/nowhere", "penstock.metrics.listen": "127.0.0.1:9404"})
+    refuse_open_listeners(own, insecure=False)

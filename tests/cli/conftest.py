@@ -38,7 +38,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     thread.start()
 
     async def start() -> Broker:
-        made = Broker(BrokerConfig.parse({"log.dirs": data, "listeners": "PLAINTEXT://127.0.0.1:0"}))
+        settings = {
+            "log.dirs": data,
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        made = Broker(BrokerConfig.parse(settings))
         await made.start()
         return made
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from penstock.cli.completion import SHELLS
 from penstock.cli.main import penstock
 from tests.cli.conftest import PROGRAM, Running
+from tests.cli.groups import commit
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -42,5 +43,12 @@ def test_topics_are_completed(broker: Running, cli: Callable[..., Result], topic
     assert offered(f"penstock consume --bootstrap {broker.address} {topic[:-3]}") == [topic]
 
 
+def test_groups_are_completed(broker: Running, topic: str) -> None:
+    commit(broker, "completed-group", {(topic, 0): 0})
+    assert offered("penstock group lag comp", PENSTOCK_BOOTSTRAP=broker.address) == ["completed-group"]
+    assert offered("penstock group seek x --to l", PENSTOCK_BOOTSTRAP=broker.address) == ["latest"]
+
+
 def test_without_a_broker_nothing_is_offered_and_nothing_said() -> None:
     assert offered("penstock consume o", PENSTOCK_BOOTSTRAP="127.0.0.1:1") == []
+    assert offered("penstock group lag o", PENSTOCK_BOOTSTRAP="127.0.0.1:1") == []

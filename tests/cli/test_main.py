@@ -27,7 +27,9 @@ finally:
 """
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["topic", "--help"], ["consume", "--help"]])
+@pytest.mark.parametrize(
+    "args", [["--help"], ["--version"], ["topic", "--help"], ["group", "--help"], ["consume", "--help"]]
+)
 def test_help_imports_nothing_heavy(args: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", LOOK, *args], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"

@@ -1,13 +1,25 @@
 """Tables, JSON, and what cells look like."""
 
 import json
+import math
 import re
 import sys
 
 import pytest
 
 from penstock.cli import output
-from penstock.cli.output import Size, Timestamp, bytes_field, bytes_text, cell_text, counted, id_text, printable
+from penstock.cli.output import (
+    Duration,
+    Rate,
+    Size,
+    Timestamp,
+    bytes_field,
+    bytes_text,
+    cell_text,
+    counted,
+    id_text,
+    printable,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,12 +56,39 @@ def test_timestamps_are_dates_in_utc(timestamp: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (59.4, "59 s"),
+        (59.6, "1m"),
+        (125, "2m 5s"),
+        (3600, "1h"),
+        (7_500, "2h 5m"),
+        (86_400 + 5, "1d"),
+        (10 * 86_400 + 7_200, "10d 2h"),
+        (math.inf, "never"),
+    ],
+)
+def test_durations_have_their_two_largest_units(seconds: float, text: str) -> None:
+    assert str(Duration(seconds)) == text
+
+
+def test_durations_and_rates_are_numbers_for_programs() -> None:
+    assert json.dumps([Duration(1.5), Rate(2000.25)]) == "[1.5, 2000.25]"
+    assert str(Rate(2000.25)) == "2,000.2/s"
+
+
+@pytest.mark.parametrize(
     ("cell", "text"),
     [
         (None, "-"),
         (True, "yes"),
         (1234567, "1,234,567"),
         (Size(10), "10 B"),
+        (Duration(90), "1m 30s"),
+        (Rate(3), "3.0/s"),
         ([0, 1], "0,1"),
         ((), "-"),
         (b"abc", "abc"),
@@ -99,6 +138,8 @@ def test_fields_are_shown_one_a_line(capsys: pytest.CaptureFixture[str]) -> None
 def test_json_keeps_letters_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_json({"name": "naïve"})
     assert capsys.readouterr().out == '{\n  "name": "naïve"\n}\n'
+    output.show_json({"name": "naïve"}, indent=None)
+    assert capsys.readouterr().out == '{"name": "naïve"}\n'
 
 
 def test_bytes_that_are_no_text_have_a_field_of_another_name() -> None:

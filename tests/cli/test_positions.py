@@ -5,7 +5,7 @@ import time
 import click
 import pytest
 
-from penstock.cli.positions import Kind, Position, PositionType, parse_position, parse_time
+from penstock.cli.positions import Kind, Position, PositionType, parse_duration, parse_position, parse_time
 
 
 @pytest.mark.parametrize(
@@ -19,13 +19,46 @@ from penstock.cli.positions import Kind, Position, PositionType, parse_position,
         ("@1767225600000", Position(Kind.TIME, 1_767_225_600_000)),
         ("@2026-01-01T00:00:00Z", Position(Kind.TIME, 1_767_225_600_000)),
         ("@2026-01-01T01:00:00.250+01:00", Position(Kind.TIME, 1_767_225_600_250)),
+        ("earliest", Position(Kind.BEGINNING)),
+        ("latest", Position(Kind.END)),
+        ("-10s", Position(Kind.TIME, 1_767_225_590_000)),
+        ("-1h30m", Position(Kind.TIME, 1_767_220_200_000)),
+        ("-100000d", Position(Kind.TIME, 0)),
     ],
 )
 def test_what_can_be_written(text: str, position: Position) -> None:
-    assert parse_position(text) == position
+    assert parse_position(text, now_ms=1_767_225_600_000) == position
 
 
-@pytest.mark.parametrize("text", ["", "-", "--5", "start", "1.5", "+3", "@", "@yesterday", "٣"])
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [
+        ("1d", 86_400_000),
+        ("2h", 7_200_000),
+        ("5m", 300_000),
+        ("90s", 90_000),
+        ("20ms", 20),
+        ("1d2h3m4s5ms", 93_784_005),
+    ],
+)
+def test_durations_have_units(text: str, duration_ms: int) -> None:
+    assert parse_duration(text) == duration_ms
+
+
+@pytest.mark.parametrize("text", ["", "1", "h", "1h1d", "1w", "1.5h", "-1h", "1 h"])
+def test_what_is_no_duration(text: str) -> None:
+    assert parse_duration(text) is None
+
+
+def test_so_long_ago_is_counted_from_now() -> None:
+    before = time.time_ns() // 1_000_000
+    position = parse_position("-1h")
+    after = time.time_ns() // 1_000_000
+    assert position.kind is Kind.TIME
+    assert before <= position.value + 3_600_000 <= after
+
+
+@pytest.mark.parametrize("text", ["", "-", "--5", "start", "1.5", "+3", "@", "@yesterday", "٣", "1h", "-1x", "-h"])
 def test_what_cannot(text: str) -> None:
     with pytest.raises(ValueError, match=r"is (none of|neither)"):
         parse_position(text)

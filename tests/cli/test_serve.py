@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +76,14 @@ def test_logs_can_be_json(tmp_path: Path) -> None:
         process.terminate()
         _, errors = process.communicate(timeout=30)
         assert '"message": "stopped"' in errors
+
+
+def test_it_says_where_metrics_are_and_they_are_there(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "-X", "penstock.metrics.listen=127.0.0.1:0") as (process, _):
+        assert process.stdout is not None
+        url = process.stdout.readline().split(" at ")[1].rstrip().removesuffix(".")
+        with urllib.request.urlopen(url, timeout=30) as response:
+            assert b"\npenstock_process_open_fds " in response.read()
 
 
 def test_a_config_that_cannot_be_is_refused_with_the_near_name(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ class Peer:
 class PeerConnection(asyncio.Protocol):
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        self.session = ServerSession()
+        self.session = ServerSession(Request)
         self.transport: asyncio.Transport
         self.tasks: set[asyncio.Task[None]] = set()
 

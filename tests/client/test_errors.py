@@ -7,9 +7,11 @@ from penstock.client.errors import (
     BrokerError,
     ClientError,
     TimedOutError,
+    UnknownGroupError,
     UnknownPartitionError,
     UnknownTopicError,
     broker_error,
+    group_outcome,
     outcome,
     topic_outcome,
     unanswered,
@@ -71,6 +73,15 @@ def test_that_another_broker_is_the_controller_is_raised_at_once() -> None:
 def test_an_unknown_topic_has_an_error_of_its_own() -> None:
     assert isinstance(topic_outcome("a", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, 5), UnknownTopicError)
     assert topic_outcome("a", 0, None, 5) == 5
+
+
+def test_an_unknown_group_has_an_error_of_its_own() -> None:
+    error = group_outcome("biling", ErrorCode.GROUP_ID_NOT_FOUND, None, 5)
+    assert isinstance(error, UnknownGroupError)
+    assert group_outcome("billing", 0, None, 5) == 5
+    assert "group 'biling': there is no such group; did you mean 'billing'?" in str(
+        UnknownGroupError("biling", ["billing"])
+    )
 
 
 def test_what_a_broker_leaves_out_has_an_unknown_outcome() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from io import StringIO
 from typing import Literal, NamedTuple
 
@@ -9,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from tools.clients import clients
 from tools.clients.client import At, Client
 from tools.clients.clients import AIOKAFKA, CONFLUENT_KAFKA, JAVA_TOOLS, KAFKA_PYTHON, KAFKAJS, KCAT
 from tools.clients.records import TOPICS
@@ -61,6 +63,26 @@ class Layout:
         return self.reads and not client.assigns
 
 
+MIXED = "mixed"
+"""Instead of a client: members of all of them in one group."""
+GROUPS = "Groups"
+GROUP_CLIENTS = (*(client.name for client in clients.GROUP_CLIENTS), MIXED)
+
+
+class Scenario(StrEnum):
+    """What members of groups go through."""
+
+    SHARE = "share"
+    KILL = "kill -9"
+    MANY = "10 on 30"
+    IDLE = "12 on 8"
+    STATIC = "static"
+    STOPPED = "stopped"
+    PARTITIONS = "partitions"
+    ASSIGNORS = "assignors"
+    RESTART = "restart"
+
+
 SIZES = {"1 B": 1, "1 KB": 1024, "100 KB": 100 * 1024, "1 MB": 1_048_500}
 """Of values; the last fits just into a batch of message.max.bytes."""
 TOO_LARGE = "too large"
@@ -76,10 +98,14 @@ CAPTIONS = {
     FETCH.title: "from beginning, end, offset and timestamp: batches of five clients and our own",
     SEND.title: f"values of {', '.join(f'{size:,}' for size in SIZES.values())} bytes; too large: the client says so",
     READ.title: "what our own producer sent",
+    GROUPS: "every message is processed; the number is of those that came twice, as a member was killed or stopped "
+    "before it committed",
 }
 
 
-def render(outcomes: Iterable[tuple[Cell, bool]], versions: dict[str, str], *, colors: bool) -> str:
+def render(
+    outcomes: Iterable[tuple[Cell, bool]], versions: dict[str, str], duplicates: dict[Cell, int], *, colors: bool
+) -> str:
     """The tables of which at least one cell was run."""
     results = dict(outcomes)
     system: Literal["standard"] | None = "standard" if colors else None
@@ -87,6 +113,8 @@ def render(outcomes: Iterable[tuple[Cell, bool]], versions: dict[str, str], *, c
     for layout in (PRODUCE, FETCH, SEND, READ):
         if any(cell.table == layout.title for cell in results):
             console.print(_table(layout, results, versions))
+    if any(cell.table == GROUPS for cell in results):
+        console.print(_table_of_groups(results, duplicates))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
@@ -106,6 +134,22 @@ def _table(layout: Layout, results: dict[Cell, bool], versions: dict[str, str]) 
                 for mark, initial in zip(layout.marks, layout.initials, strict=True)
             ]
             row.append(f"[dim]{IN_GROUPS}[/]" if layout.leaves_out(client) else " ".join(marks))
+        table.add_row(*row)
+    return table
+
+
+def _table_of_groups(results: dict[Cell, bool], duplicates: dict[Cell, int]) -> Table:
+    table = Table(title=GROUPS, caption=CAPTIONS[GROUPS], box=SIMPLE_HEAD, title_style="bold")
+    table.add_column("client")
+    for scenario in Scenario:
+        table.add_column(scenario, justify="center")
+    for client in GROUP_CLIENTS:
+        row = [client]
+        for scenario in Scenario:
+            run = [cell for cell in results if cell[:3] == (GROUPS, client, scenario)]
+            marks = [_mark(results[cell], under="x") for cell in run] or [NOT_RUN]
+            twice = sum(duplicates.get(cell, 0) for cell in run)
+            row.append(" ".join([*marks, str(twice)] if twice else marks))
         table.add_row(*row)
     return table
 

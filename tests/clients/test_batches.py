@@ -11,7 +11,7 @@ from penstock.protocol.compression import Codec
 from penstock.protocol.records import iterate
 from penstock.protocol.schemas.headers import RequestHeader
 from penstock.protocol.schemas.produce import ProduceRequest
-from penstock.protocol.session import read_request
+from penstock.protocol.session import Request, read_request
 from tools.clients.client import Client
 from tools.clients.records import TOPICS, canonical_records, load, without_offset
 from tools.fixtures.capture import BATCHES, CLIENTS, FRAMES, RECORDS, VERSIONS
@@ -70,7 +70,7 @@ class TestFrames:
     def test_every_request_encodes_to_the_bytes_that_it_was_decoded_from(self, name: str) -> None:
         captured = (FRAMES / f"{name}.bin").read_bytes()
 
-        request = read_request(memoryview(captured))
+        request = read_request(memoryview(captured), Request)
         message = request.decode()
         header = RequestHeader(
             request_api_key=request.api.key,
@@ -89,7 +89,7 @@ class TestFrames:
     def test_the_records_of_a_produce_request_are_a_view_of_its_frame(self, name: str) -> None:
         captured = (FRAMES / f"{name}.bin").read_bytes()
 
-        message = read_request(memoryview(captured)).decode()
+        message = read_request(memoryview(captured), Request).decode()
 
         assert isinstance(message, ProduceRequest)
         records = message.topic_data[0].partition_data[0].records

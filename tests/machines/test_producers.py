@@ -128,3 +128,15 @@ def test_a_snapshot_and_the_headers_behind_it_are_the_same_as_all_headers(seed: 
     restored = Producers.restore(before.snapshot())
     restored.fold(headers[at:], 9)
     assert restored.snapshot() == everything.snapshot(), f"seed {seed}"
+
+
+def test_a_snapshot_as_of_an_offset_knows_nothing_of_what_comes_behind_it() -> None:
+    producers = Producers()
+    for sequence in range(3):
+        append(producers, header(sequence), 10 + sequence)
+    append(producers, header(0, producer=8), 13)
+    restored = Producers.restore(producers.snapshot(12))
+    assert restored.check(header(1)) == Duplicate(11, 1001)
+    assert restored.check(header(2)) is None
+    assert isinstance(restored.check(header(3)), Rejected)
+    assert len(restored) == 1

@@ -14,6 +14,7 @@ from penstock.protocol.batch import (
     check_produced,
     check_shape,
     read_header,
+    read_produced,
     split,
     stamp,
     stamp_crc,
@@ -321,3 +322,41 @@ class TestStamp:
         assert [record.timestamp for record in iterate(batch)] == [NOW + 5000] * 3
         assert [record.timestamp for record in KafkaPythonBatch(batch)] == [NOW + 5000] * 3
         assert [record.timestamp for record in AiokafkaBatch(batch)] == [NOW + 5000] * 3
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_that_passes_every_check_is_read_at_a_stroke(codec: Codec) -> None:
+    sound = a_batch(codec=codec, producer_id=5, producer_epoch=0, base_sequence=3)
+    assert read_produced(memoryview(sound)) == read_header(sound)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_what_is_read_at_a_stroke_passes_the_checks_one_by_one(seed: int) -> None:
+    chance = random.Random(seed)
+    batch = a_batch(chance.randint(1, 3))
+    fields = {
+        "batch_length": (0, 48, 49, len(batch) - 12, len(batch)),
+        "magic": (0, 1, 2, 3),
+        "attributes": (0, 1, 4, 5, 7, 8, 16, 32, -1),
+        "last_offset_delta": (-1, 0, 1, 2, 0x7FFF_FFFF),
+        "record_count": (-1, 0, 1, 2, 3),
+        "producer_id": (-2, -1, 0, 9),
+        "producer_epoch": (-1, 0),
+        "base_sequence": (-1, 0),
+        "base_offset": (0, -1, 0x7FFF_FFFF_FFFF_FFFF),
+    }
+    chosen = chance.sample(list(fields), chance.randint(0, 2))
+    changed = with_fields(batch, **{name: chance.choice(fields[name]) for name in chosen})
+    if chance.random() < 0.2:
+        changed[chance.randrange(17, len(changed))] ^= 1 << chance.randrange(8)
+
+    def passes() -> bool:
+        try:
+            [(header, view)] = split(changed)
+            verify(header, view)
+            check_produced(header)
+        except (DecodeError, ValueError):
+            return False
+        return not header.is_transactional
+
+    assert (read_produced(memoryview(changed)) is not None) == passes(), seed

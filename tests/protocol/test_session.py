@@ -41,7 +41,7 @@ def request_bytes(key: int, version: int, correlation_id: int, rest: bytes) -> b
 
 
 def test_a_request_comes_with_its_header_and_is_decoded_when_asked() -> None:
-    client, server = ClientSession("me"), ServerSession()
+    client, server = ClientSession("me"), ServerSession(Request)
     heartbeat = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
     (request,) = server.receive(sent(client, heartbeat, 4))
     assert (request.api, request.version, request.correlation_id, request.client_id) == (api(12), 4, 0, "me")
@@ -54,22 +54,22 @@ def test_all_topics_may_be_asked_for_as_librdkafka_does(version: int) -> None:
     wanted = MetadataRequest(topics=None, allow_auto_topic_creation=True)
     body = encode(wanted, version)
     assert body[:1] == b"\0"
-    [request] = ServerSession().receive(request_bytes(3, version, 0, b"\xff\xff\0" + bytes(3) + body))
+    [request] = ServerSession(Request).receive(request_bytes(3, version, 0, b"\xff\xff\0" + bytes(3) + body))
     assert request.decode() == wanted
-    [request] = ServerSession().receive(request_bytes(3, version, 0, b"\xff\xff\0" + bytes(4) + body))
+    [request] = ServerSession(Request).receive(request_bytes(3, version, 0, b"\xff\xff\0" + bytes(4) + body))
     with pytest.raises(DecodeError):
         request.decode()
 
 
 def test_a_client_may_have_no_name() -> None:
-    (request,) = ServerSession().receive(sent(ClientSession(), HeartbeatRequest(), 0))
+    (request,) = ServerSession(Request).receive(sent(ClientSession(), HeartbeatRequest(), 0))
     assert request.client_id is None
 
 
 def test_the_records_of_a_request_are_views_of_what_came() -> None:
     produce = ProduceRequest(topic_data=[TopicProduceData(partition_data=[PartitionProduceData(records=b"records")])])
     data = sent(ClientSession(), produce, 9)
-    (request,) = ServerSession().receive(data)
+    (request,) = ServerSession(Request).receive(data)
     decoded = request.decode()
     assert isinstance(decoded, ProduceRequest)
     records = decoded.topic_data[0].partition_data[0].records
@@ -78,7 +78,7 @@ def test_the_records_of_a_request_are_views_of_what_came() -> None:
 
 
 def test_requests_beyond_those_asked_for_are_kept_for_later() -> None:
-    client, server = ClientSession(), ServerSession()
+    client, server = ClientSession(), ServerSession(Request)
     data = b"".join(sent(client, HeartbeatRequest(generation_id=number), 4) for number in range(5))
     first = server.receive(data, 2)
     assert server.unanswered == 2
@@ -96,7 +96,7 @@ class InAFile:
 
 
 def test_a_response_is_one_piece_but_for_what_lies_in_files() -> None:
-    client, server = ClientSession(), ServerSession()
+    client, server = ClientSession(), ServerSession(Request)
     (request,) = server.receive(sent(client, MetadataRequest(), 12))
     [length, body] = server.answer(request, MetadataResponse(cluster_id="x"))
     assert int.from_bytes(length, "big") == len(body)
@@ -111,7 +111,7 @@ def test_a_response_is_one_piece_but_for_what_lies_in_files() -> None:
 
 
 def test_replies_leave_in_the_order_of_requests() -> None:
-    client, server = ClientSession(), ServerSession()
+    client, server = ClientSession(), ServerSession(Request)
     data = b"".join(sent(client, HeartbeatRequest(generation_id=number), 4) for number in range(4))
     first, second, third, fourth = server.receive(data)
     assert server.unanswered == 4
@@ -126,7 +126,7 @@ def test_replies_leave_in_the_order_of_requests() -> None:
 
 
 def test_a_produce_request_without_acks_is_answered_by_silence() -> None:
-    client, server = ClientSession(), ServerSession()
+    client, server = ClientSession(), ServerSession(Request)
     data = sent(client, ProduceRequest(acks=0), 9) + sent(client, HeartbeatRequest(), 4)
     assert client.awaited == 1
     produce, heartbeat = server.receive(data)
@@ -138,7 +138,7 @@ def test_a_produce_request_without_acks_is_answered_by_silence() -> None:
 
 
 def test_a_produce_request_with_acks_is_answered() -> None:
-    client, server = ClientSession(), ServerSession()
+    client, server = ClientSession(), ServerSession(Request)
     (request,) = server.receive(sent(client, ProduceRequest(acks=-1), 9))
     assert client.awaited == 1
     (reply,) = client.receive(joined(server.answer(request, ProduceResponse(throttle_time_ms=5))))
@@ -147,7 +147,7 @@ def test_a_produce_request_with_acks_is_answered() -> None:
 
 
 def test_a_request_is_answered_once() -> None:
-    server = ServerSession()
+    server = ServerSession(Request)
     (request,) = server.receive(sent(ClientSession(), HeartbeatRequest(), 4))
     server.answer(request, HeartbeatResponse())
     with pytest.raises(AssertionError, match="a request is answered once"):
@@ -155,7 +155,7 @@ def test_a_request_is_answered_once() -> None:
 
 
 def test_an_answer_that_cannot_be_written_leaves_the_request_open_for_another() -> None:
-    client, server = ClientSession(), ServerSession()
+    client, server = ClientSession(), ServerSession(Request)
     (request,) = server.receive(sent(client, HeartbeatRequest(), 4))
     with pytest.raises(EncodeError):
         server.answer(request, HeartbeatResponse(error_code=1 << 20))
@@ -165,7 +165,7 @@ def test_an_answer_that_cannot_be_written_leaves_the_request_open_for_another() 
 
 
 def test_an_abandoned_connection_hands_back_what_it_had_not_sent() -> None:
-    client, server = ClientSession(), ServerSession()
+    client, server = ClientSession(), ServerSession(Request)
     first, second = server.receive(sent(client, HeartbeatRequest(), 4) + sent(client, HeartbeatRequest(), 4))
     server.answer(second, HeartbeatResponse())
     assert server.abandon() == [first, second]
@@ -175,22 +175,22 @@ def test_an_abandoned_connection_hands_back_what_it_had_not_sent() -> None:
 @pytest.mark.parametrize("key", [-1, 4, 55, 32767])
 def test_an_unknown_api_key_ends_the_connection(key: int) -> None:
     with pytest.raises(DecodeError, match=f"unknown API key {key}$"):
-        ServerSession().receive(request_bytes(key, 0, 1, b"\xff\xff"))
+        ServerSession(Request).receive(request_bytes(key, 0, 1, b"\xff\xff"))
 
 
 @pytest.mark.parametrize("size", range(8))
 def test_a_request_shorter_than_a_header_ends_the_connection(size: int) -> None:
     with pytest.raises(DecodeError, match=f"a request of {size} bytes has no header"):
-        ServerSession().receive(framed(bytes(size)))
+        ServerSession(Request).receive(framed(bytes(size)))
 
 
 def test_a_header_that_is_cut_off_ends_the_connection() -> None:
     with pytest.raises(DecodeError, match="RequestHeader v1: "):
-        ServerSession().receive(request_bytes(12, 0, 1, b"\0\5ab"))
+        ServerSession(Request).receive(request_bytes(12, 0, 1, b"\0\5ab"))
 
 
 def test_a_version_without_tables_is_seen_before_decoding() -> None:
-    (request,) = ServerSession().receive(request_bytes(12, 99, 1, b"\xff\xff\0"))
+    (request,) = ServerSession(Request).receive(request_bytes(12, 99, 1, b"\xff\xff\0"))
     assert not request.is_supported
     with pytest.raises(DecodeError, match="HeartbeatRequest has no version 99"):
         request.decode()
@@ -198,7 +198,7 @@ def test_a_version_without_tables_is_seen_before_decoding() -> None:
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
 def test_api_versions_of_an_unknown_version_is_readable_and_answered_in_version_0(version: int) -> None:
-    server = ServerSession()
+    server = ServerSession(Request)
     rest = b"\0\2me\0" if version > 0 else b"\0\2me"
     (request,) = server.receive(request_bytes(18, version, 7, rest + b"whatever a later version has"))
     assert (request.api.name, request.client_id, request.is_supported) == ("ApiVersions", "me", False)
@@ -210,7 +210,7 @@ def test_api_versions_of_an_unknown_version_is_readable_and_answered_in_version_
 
 def test_a_connection_has_the_limit_it_was_given() -> None:
     with pytest.raises(DecodeError, match="over the limit of 20"):
-        ServerSession(limit=20).receive(bytes.fromhex("00000015"))
+        ServerSession(Request, limit=20).receive(bytes.fromhex("00000015"))
     with pytest.raises(DecodeError, match="over the limit of 20"):
         ClientSession(limit=20).receive(bytes.fromhex("00000015"))
 
@@ -280,7 +280,7 @@ def test_correlation_ids_start_again_before_they_become_negative() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_client_and_a_server_understand_each_other_however_their_bytes_are_cut(seed: int) -> None:
     rng = Random(seed)
-    client, server = ClientSession("me"), ServerSession()
+    client, server = ClientSession("me"), ServerSession(Request)
     asked: deque[tuple[Message, int]] = deque()
     expected: deque[Message] = deque()
     responses: dict[int, Message] = {}

@@ -4,6 +4,7 @@ import errno
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -388,6 +389,52 @@ class TestDeleting:
         directory = DataDirectory(FOLDER, files)
         assert values_of(directory.log("orders", 0)) == [b"new"]
         assert values_of(directory.log("orders", 1)) == [b"old"]
+
+    def test_large_files_are_unlinked_by_whoever_has_the_time(self, files: MemoryFiles) -> None:
+        later: list[Callable[[], None]] = []
+        directory = DataDirectory(FOLDER, files, unlink_later=later.append)
+        config = LogConfig(segment_bytes=100)
+        for name in ("orders", "payments"):
+            for _ in range(4):
+                append(directory.log(name, 0, config))
+        directory.flusher.flush()
+        log = directory.log("orders", 0)
+        log.advance_start(3)
+        assert [name for name in files.list(f"{FOLDER}/orders-0") if name.endswith(".log")] == [f"{3:020}.log"]
+        directory.delete("payments", 0)
+        assert directory.partitions() == [("orders", 0)]
+        left = [name for name in files.list(FOLDER) if name.endswith("-delete")]
+        assert left == ["payments-0.0-delete"]
+        assert len(files.list(f"{FOLDER}/orders-0")) > 3
+        append(log, b"new")
+        for call in [*later, *later]:
+            call()
+        assert not [name for name in files.list(FOLDER) if name.endswith("-delete")]
+        assert not [name for name in files.list(f"{FOLDER}/orders-0") if name.endswith(".deleted")]
+        assert values_of(log) == [b"x", b"new"]
+
+    def test_what_nobody_unlinked_is_gone_after_the_next_start(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files, unlink_later=lambda call: None)
+        log = directory.log("orders", 0, LogConfig(segment_bytes=100))
+        for _ in range(4):
+            append(log)
+        directory.flusher.flush()
+        log.advance_start(3)
+        directory.close()
+        assert [name for name in files.list(f"{FOLDER}/orders-0") if name.endswith(".deleted")]
+        again = DataDirectory(FOLDER, files).log("orders", 0)
+        assert (again.start_offset, again.end_offset) == (3, 4)
+        assert not [name for name in files.list(f"{FOLDER}/orders-0") if name.endswith(".deleted")]
+
+    def test_on_a_disk_that_is_full_to_the_last_byte_a_log_can_be_deleted(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        append(directory.log("orders", 0), b"old")
+        directory.flusher.flush()
+        directory.flusher.save_recovery_points(NOW_MS)
+        files.capacity = (1 << 40) - files.free_bytes(FOLDER)
+        directory.delete("orders", 0)
+        assert directory.partitions() == []
+        assert files.free_bytes(FOLDER) > 0
 
     def test_what_was_never_there_can_be_deleted(self, files: MemoryFiles) -> None:
         directory = DataDirectory(FOLDER, files)

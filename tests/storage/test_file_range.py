@@ -132,6 +132,54 @@ class TestVerification:
             found.warm()
             assert found.is_verified
 
+    def test_what_left_the_memory_is_checked_when_it_comes_back_and_so_is_all_that_was_there(self) -> None:
+        store = filled(Store())
+        path = store.log.segments[0].path
+        store.flush()
+        store.memory.flip_bit(path, 8 * ONE - 1, 3)
+        with locate(store, 2, 2 * ONE) as found:
+            # Called because the range was found not to be in memory.
+            found.warm()
+        with locate(store, 2, 2 * ONE) as found:
+            assert found.is_verified
+        # The kernel reads ahead: what it brought along is not trusted either.
+        with locate(store, 7, ONE) as found:
+            assert not found.is_verified
+            with pytest.raises(CorruptLogError, match=f"byte {7 * ONE}"):
+                found.warm()
+        store.append(b"new")
+        with locate(store, 10, ONE) as found:
+            assert found.is_verified
+
+    def test_a_range_is_warmed_up_to_the_first_batch_that_is_damaged(self) -> None:
+        store = filled(Store())
+        store.stop()
+        store.memory.flip_bit(f"{store.path}/00000000000000000000.log", 4 * ONE - 1, 5)
+        store.open()
+        with locate(store) as found:
+            found.warm()
+            assert (len(found), found.is_verified) == (3 * ONE, True)
+        with locate(store, 3) as found, pytest.raises(CorruptLogError, match=f"byte {3 * ONE}"):
+            found.warm()
+        with locate(store, 4) as found:
+            found.warm()
+            assert len(found) == 6 * ONE
+
+    def test_a_batch_whose_offset_has_changed_does_not_pass_for_what_lies_before_the_damage(self) -> None:
+        store = filled(Store())
+        # Offset 4 becomes 5: only the next batch, which has that, shows that one of them is wrong.
+        store.memory.flip_bit(f"{store.path}/00000000000000000000.log", 4 * ONE + 7, 0)
+        with locate(store) as found, pytest.raises(CorruptLogError):
+            found.warm()
+
+    def test_a_check_in_a_thread_takes_no_descriptor_but_the_one_it_was_given(self) -> None:
+        store = filled(Store())
+        store.reopen()
+        with locate(store) as found:
+            pins = [entry.pins for entry in store.directory._descriptors._open.values()]
+            for _ in found.segment.checked(0, len(found), found.epochs, found.pinned):
+                assert [entry.pins for entry in store.directory._descriptors._open.values()] == pins
+
     def test_what_recovery_has_checked_is_verified(self) -> None:
         store = filled(Store())
         store.reopen(clean=False)

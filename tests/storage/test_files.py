@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -12,8 +13,19 @@ from pathlib import Path
 import pytest
 
 from penstock.storage import files as files_module
-from penstock.storage.files import Buffer, Files, FileStat, RealFiles, write_all
-from penstock.storage.memory_files import MemoryFiles
+from penstock.storage.files import (
+    Buffer,
+    Files,
+    FileStat,
+    RealFiles,
+    lacks_descriptors,
+    lacks_space,
+    rewrite,
+    rewrite_file,
+    sync_file,
+    write_all,
+)
+from penstock.storage.memory_files import Damage, MemoryFiles
 
 
 @dataclass
@@ -291,6 +303,25 @@ class TestFiles:
         with pytest.raises(FileNotFoundError):
             disk.files.free_bytes(disk.path("missing"))
 
+    def test_a_disk_is_at_least_as_large_as_what_is_free_on_it(self, disk: Disk) -> None:
+        assert disk.files.total_bytes(disk.base) >= disk.files.free_bytes(disk.base)
+        with pytest.raises(FileNotFoundError):
+            disk.files.total_bytes(disk.path("missing"))
+
+    def test_what_is_dropped_from_memory_is_still_in_the_file(self, disk: Disk) -> None:
+        fd = disk.files.open(disk.write("a", b"abc"))
+        disk.files.drop_cached(fd, 0, 3)
+        assert disk.files.pread(fd, 3, 0) == b"abc"
+        disk.files.close(fd)
+
+    def test_a_rewritten_range_reads_as_before(self, disk: Disk) -> None:
+        data = bytes(range(256)) * 10_000
+        fd = disk.files.open(disk.write("a", data), write=True)
+        rewrite(disk.files, fd, 7, len(data))
+        rewrite(disk.files, fd, len(data), len(data) + 10)
+        disk.files.close(fd)
+        assert disk.read("a") == data
+
     def test_write_all_takes_any_number_of_buffers(self, disk: Disk) -> None:
         fd = disk.files.open(disk.path("a"), write=True, create=True)
         pieces = [b"%d," % number for number in range(3_000)]
@@ -298,6 +329,61 @@ class TestFiles:
         assert disk.files.pread(fd, 100_000, 2) == b"".join(pieces)
         assert write_all(disk.files, fd, [], 0) == 0
         disk.files.close(fd)
+
+
+class TestAfterAFailedSync:
+    """As on Linux: what was to be synced can be read, is not on the disk, and counts as written."""
+
+    @pytest.fixture
+    def files(self) -> MemoryFiles:
+        files = MemoryFiles()
+        fd = files.open("/a", write=True, create=True)
+        files.sync_directory("/")
+        files.pwritev(fd, [b"kept"], 0)
+        files.sync(fd)
+        files.pwritev(fd, [b"lost"], 4)
+        files.fail("sync", 1, OSError(errno.EIO, "injected"))
+        with pytest.raises(OSError, match="injected"):
+            files.sync(fd)
+        files.close(fd)
+        return files
+
+    @staticmethod
+    def after_power_loss(files: MemoryFiles) -> bytes:
+        left = files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0))
+        return left.pread(left.open("/a"), 100, 0)
+
+    def test_a_second_sync_succeeds_and_brings_nothing(self, files: MemoryFiles) -> None:
+        sync_file(files, "/a")
+        assert files.pread(files.open("/a"), 100, 0) == b"keptlost"
+        assert self.after_power_loss(files) == b"kept"
+
+    def test_what_is_rewritten_is_durable_with_the_next_sync(self, files: MemoryFiles) -> None:
+        fd = files.open("/a", write=True)
+        rewrite(files, fd, 4, 8)
+        assert self.after_power_loss(files) == b"kept"
+        files.sync(fd)
+        assert self.after_power_loss(files) == b"keptlost"
+
+    def test_a_small_file_is_rewritten_as_a_whole(self, files: MemoryFiles) -> None:
+        rewrite_file(files, "/a")
+        assert self.after_power_loss(files) == b"keptlost"
+        assert files.open_descriptors == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "space", "descriptors"),
+    [
+        (OSError(errno.ENOSPC, ""), True, False),
+        (OSError(errno.EDQUOT, ""), True, False),
+        (OSError(errno.EMFILE, ""), False, True),
+        (OSError(errno.ENFILE, ""), False, True),
+        (OSError(errno.EIO, ""), False, False),
+        (ValueError(), False, False),
+    ],
+)
+def test_what_an_error_says_there_is_too_little_of(error: Exception, space: bool, descriptors: bool) -> None:
+    assert (lacks_space(error), lacks_descriptors(error)) == (space, descriptors)
 
 
 class Reluctant(MemoryFiles):

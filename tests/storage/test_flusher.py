@@ -8,7 +8,7 @@ import pytest
 
 from penstock.protocol.batch import split
 from penstock.storage.data_directory import DataDirectory
-from penstock.storage.errors import LogOfflineError
+from penstock.storage.errors import LogOfflineError, SyncFailedError
 from penstock.storage.flusher import SIDE_BY_SIDE
 from penstock.storage.log import Log, LogConfig
 from penstock.storage.memory_files import Damage, MemoryFiles
@@ -254,7 +254,7 @@ class TestWhileARoundIsUnderWay:
 
 class TestAFailedSync:
     @pytest.mark.parametrize("count", [1, 3, MANY])
-    def test_takes_all_logs_of_its_round_offline_and_is_never_made_again(self, count: int) -> None:
+    def test_takes_all_logs_of_the_folder_offline_and_is_never_made_again(self, count: int) -> None:
         broker = Broker(count + 1)
         broker.make_old()
         broker.append(*range(count), value=b"in doubt")
@@ -263,16 +263,18 @@ class TestAFailedSync:
         with pytest.raises(OSError, match="the disk is broken"):
             broker.flusher.flush()
         calls = broker.calls.total()
-        for log in broker.logs[:count]:
+        assert isinstance(broker.directory.failure, OSError)
+        for log in broker.logs:
             assert log.flushed_offset == 1
             with pytest.raises(LogOfflineError, match=r"offline after: .*the disk is broken; restart the broker"):
                 append(log)
         assert not broker.flusher.has_work
         broker.flusher.flush()
         assert broker.calls.total() == calls
-        append(broker.logs[count])
-        broker.flusher.flush()
-        assert broker.logs[count].flushed_offset == 2, "a log that was not part of it goes on"
+        with pytest.raises(LogOfflineError, match="the disk is broken; restart the broker"):
+            broker.directory.log("new", 0)
+        with pytest.raises(LogOfflineError):
+            broker.directory.delete("orders", 0)
 
     def test_of_one_log_still_waits_for_all_others(self) -> None:
         broker = Broker(5)
@@ -286,19 +288,68 @@ class TestAFailedSync:
             log.let_go()
         assert broker.directory._descriptors.open_count == 0
 
-    def test_leaves_no_clean_stop_for_its_logs_but_for_the_others(self) -> None:
+    def test_is_followed_by_no_clean_stop(self) -> None:
         broker = Broker(2)
         broker.make_old()
         broker.append(0, value=b"in doubt")
         broker.files.fail("sync", 1, OSError(errno.EIO, "broken"))
         with pytest.raises(OSError, match="broken"):
             broker.flusher.flush()
-        broker.append(1)
         broker.directory.close()
+        assert broker.files.open_descriptors == 0
         again = Broker(2, broker.files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
-        assert [log.end_offset for log in again.logs] == [1, 2]
-        assert again.directory.reports["orders-0"].scanned_bytes > 0
-        assert again.directory.reports["orders-1"].scanned_bytes == 0
+        assert not again.directory.was_clean
+        assert [log.end_offset for log in again.logs] == [1, 1]
+        assert all(report.scanned_bytes for report in again.directory.reports.values())
+
+    @pytest.mark.parametrize("count", [1, MANY])
+    def test_leaves_nothing_that_the_next_process_serves_and_a_power_loss_then_takes_away(self, count: int) -> None:
+        broker = Broker(count)
+        broker.make_old()
+        broker.flusher.save_recovery_points(NOW_MS)
+        broker.append(value=b"in doubt", epoch=1)
+        call = "sync" if count <= SIDE_BY_SIDE else "sync_filesystem"
+        broker.files.fail(call, 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(OSError, match="broken"):
+            broker.flusher.flush()
+        broker.directory.close()
+        # The bytes are in memory, where the next process finds them, and not on the disk.
+        again = Broker(count, broker.files)
+        served = [values_of(log) for log in again.logs]
+        assert served == [[b"x", b"in doubt"]] * count
+        assert again.flushed == [2] * count
+        lost_power = Broker(count, again.files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
+        assert [values_of(log) for log in lost_power.logs] == served
+
+    def test_of_a_first_flush_leaves_a_log_whose_owner_is_known_after_a_power_loss(self) -> None:
+        files = MemoryFiles()
+        directory = DataDirectory(FOLDER, files)
+        log = directory.log("orders", 0, identity=b"me")
+        log.begin_epoch(3)
+        append(log, epoch=3)
+        files.fail("sync_filesystem", 1, OSError(errno.EIO, "broken"))
+        files.fail("sync", 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(OSError, match="broken"):
+            directory.flusher.flush()
+        directory.close()
+        second = DataDirectory(FOLDER, files)
+        assert second.log("orders", 0, identity=b"me").end_offset == 1
+        third = DataDirectory(FOLDER, files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
+        log = third.log("orders", 0, identity=b"me")
+        assert (log.end_offset, log.epochs.entries) == (1, ((3, 0),))
+
+    def test_while_a_log_is_recovered_takes_the_folder_offline_too(self) -> None:
+        broker = Broker(2)
+        broker.append()
+        broker.directory._descriptors.close()
+        broker.files.kill_process()
+        directory = DataDirectory(FOLDER, broker.files)
+        directory.log("orders", 0)
+        broker.files.fail("sync", 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(SyncFailedError, match=r"00000000000000000000\.log could not be synced"):
+            directory.log("orders", 1)
+        assert directory.failure is not None
+        assert directory.log("orders", 0).failure is not None
 
     @pytest.mark.parametrize("call", ["sync_directory", "rename"])
     def test_a_name_that_is_not_durable_is_no_better(self, call: str) -> None:
@@ -320,6 +371,69 @@ class TestAFailedSync:
         assert broker.flushed == [0]
         with pytest.raises(LogOfflineError):
             broker.append()
+
+
+class TestARoundThatCouldNotBegin:
+    """Nothing was synced and nothing lost, as there was no descriptor left to open a file with."""
+
+    def test_is_made_again_and_takes_nothing_offline(self) -> None:
+        broker = Broker(2)
+        broker.append()
+        broker.files.fail("sync_directory", 1, OSError(errno.EMFILE, "too many open files"))
+        with pytest.raises(OSError, match="too many open files"):
+            broker.flusher.flush()
+        assert broker.flushed == [0, 0]
+        assert broker.directory.failure is None
+        assert broker.flusher.has_work
+        broker.append(0)
+        broker.flusher.flush()
+        assert broker.flushed == [2, 1]
+        again = Broker(2, broker.files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
+        assert [log.end_offset for log in again.logs] == [2, 1]
+
+
+class TestAFullDisk:
+    def test_keeps_epochs_from_being_saved_and_takes_nothing_offline(self) -> None:
+        broker = Broker(1)
+        broker.make_old()
+        broker.flusher.save_recovery_points(NOW_MS)
+        [log] = broker.logs
+        log.begin_epoch(7)
+        append(log, b"y", 7)
+        broker.files.fail("open", 1, OSError(errno.ENOSPC, "no space"))
+        broker.flusher.flush()
+        assert (log.failure, log.flushed_offset) == (None, 2)
+        assert not log.epochs.is_saved
+        # The recovery point stays below what nobody could tell the epoch of.
+        broker.flusher.save_recovery_points(NOW_MS)
+        again = Broker(1, broker.files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
+        assert values_of(again.logs[0]) == [b"x", b"y"]
+        assert again.logs[0].epochs.entries == ((0, 0), (7, 1))
+        assert again.directory.reports["orders-0"].scanned_bytes >= ONE
+        append(log, b"z", 7)
+        broker.flusher.flush()
+        assert log.epochs.is_saved
+
+    def test_saves_at_the_stop_what_it_could_not_save_before(self) -> None:
+        broker = Broker(1)
+        broker.make_old()
+        [log] = broker.logs
+        log.begin_epoch(7)
+        broker.files.fail("open", 1, OSError(errno.ENOSPC, "no space"))
+        broker.flusher.flush()
+        broker.directory.close()
+        again = Broker(1, broker.files)
+        assert again.directory.was_clean
+        assert again.logs[0].epochs.latest == 7
+
+    def test_that_a_sync_tells_of_is_a_failed_sync(self) -> None:
+        broker = Broker(1)
+        broker.make_old()
+        broker.append()
+        broker.files.fail("sync", 1, OSError(errno.ENOSPC, "no space"))
+        with pytest.raises(OSError, match="no space"):
+            broker.flusher.flush()
+        assert broker.directory.failure is not None
 
 
 class TestRecoveryPoints:

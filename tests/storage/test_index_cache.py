@@ -73,3 +73,13 @@ def test_what_is_forgotten_is_loaded_anew_and_costs_nothing_meanwhile() -> None:
     assert cache.size_bytes == 0
     loads.get(cache, "a")
     assert loads.stems == ["a", "a"]
+
+
+def test_looking_at_an_index_neither_loads_it_nor_keeps_it() -> None:
+    cache, loads = IndexCache(limit_bytes=2 * 10 * ENTRY_BYTES), Loads()
+    assert cache.peek("a") is None
+    first = loads.get(cache, "a")
+    loads.get(cache, "b")
+    assert cache.peek("a") is first
+    loads.get(cache, "c")
+    assert cache.peek("a") is None

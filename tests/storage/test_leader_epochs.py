@@ -117,6 +117,18 @@ def test_saved_epochs_survive_a_crash_and_others_do_not(files: MemoryFiles, dama
     assert found.is_saved
 
 
+def test_epochs_are_saved_up_to_where_the_first_begins_that_is_not(files: MemoryFiles) -> None:
+    epochs = epochs_of(files, (1, 0), (2, 10))
+    assert epochs.is_saved_up_to(0)
+    assert not epochs.is_saved_up_to(1)
+    epochs.save()
+    epochs.begin(3, 20)
+    assert epochs.is_saved_up_to(20)
+    assert not epochs.is_saved_up_to(21)
+    epochs.save()
+    assert epochs.is_saved_up_to(1_000)
+
+
 def test_saving_what_is_saved_costs_no_write(files: MemoryFiles) -> None:
     epochs = epochs_of(files, (1, 0))
     epochs.save()

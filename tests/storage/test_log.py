@@ -339,6 +339,23 @@ class TestReading:
         assert store.log.find_timestamp(250, upper_bound=2) is None
         assert store.log.find_timestamp(250, upper_bound=3) is not None
 
+    def test_a_header_is_found_where_there_is_no_disk_to_wait_for(self) -> None:
+        store = Store(config=LogConfig(segment_bytes=2 * ONE))
+        for _ in range(5):
+            store.append(b"x")
+        last = store.log.find_cached(4)
+        assert last is not None
+        assert last.base_offset == 4
+        assert store.log.find_cached(5) is None, "that is the end"
+        store.log.advance_start(2)
+        assert store.log.find_cached(1) is None, "that is gone"
+        store.reopen()
+        assert store.log.find_cached(2) is None, "the index of a closed segment is not loaded for it"
+        read_one(store.log, 2)
+        header = store.log.find_cached(2)
+        assert header is not None
+        assert header.base_offset == 2
+
 
 class TestRolling:
     def test_a_segment_that_would_grow_too_large_is_closed(self) -> None:
@@ -627,6 +644,50 @@ class TestHistory:
         store.flush()
         assert store.log.apply_retention(NOW_MS + 7 * DAY_MS) == 0
         assert store.log.apply_retention(NOW_MS + 7 * DAY_MS + 1) == 1
+
+    def test_a_damaged_segment_without_an_index_goes_when_its_file_is_old_enough(self) -> None:
+        now = [NOW_MS]
+        files = MemoryFiles(now_ms=lambda: now[0])
+        store = Store(files, LogConfig(segment_bytes=2 * ONE, retention_ms=1000))
+        for _ in range(5):
+            store.append(b"x", timestamp=NOW_MS - 500)
+        store.stop()
+        files.flip_bit(f"{store.path}/00000000000000000000.log", ONE + 16, 2)
+        for name in store.names("index"):
+            files.unlink(f"{store.path}/{name}")
+        store.open()
+        with pytest.raises(CorruptLogError):
+            store.log.read(0, max_bytes=2 * ONE)
+        assert store.log.apply_retention(NOW_MS + 501) == 0, "the damaged one comes first, and was written just now"
+        assert store.log.apply_retention(NOW_MS + 1001) == 3
+        assert (store.log.start_offset, store.log.end_offset) == (5, 5)
+
+    def test_on_a_full_disk_indexes_make_room_for_the_new_start(self) -> None:
+        store = Store(config=LogConfig(segment_bytes=2 * ONE))
+        for number in range(5):
+            store.append(b"%d" % number)
+        store.flush()
+        assert store.names("index")
+        store.memory.capacity = (1 << 40) - store.memory.free_bytes(FOLDER)
+        store.log.advance_start(2)
+        assert not store.names("index")
+        assert store.values() == [b"2", b"3", b"4"]
+        store.files = store.memory.after_crash(Damage.LOSE_UNSYNCED, random.Random(0))
+        store.open()
+        assert store.values() == [b"2", b"3", b"4"]
+
+    def test_on_a_full_disk_without_an_index_the_start_stays(self) -> None:
+        store = Store()
+        for number in range(5):
+            store.append(b"%d" % number)
+        store.flush()
+        store.memory.capacity = (1 << 40) - store.memory.free_bytes(FOLDER)
+        with pytest.raises(OSError, match="No space left"):
+            store.log.advance_start(2)
+        assert store.log.failure is None
+        store.memory.capacity = None
+        store.log.advance_start(2)
+        assert store.values() == [b"2", b"3", b"4"]
 
     def test_epochs_of_what_was_deleted_are_forgotten(self) -> None:
         store = Store(config=LogConfig(segment_bytes=2 * ONE))

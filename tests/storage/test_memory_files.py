@@ -94,6 +94,8 @@ CALLS: dict[str, Callable[[MemoryFiles, int], object]] = {
     "unlink": lambda files, fd: files.unlink("/d/a"),
     "lock": lambda files, fd: files.close(files.lock("/d/a")),
     "free_bytes": lambda files, fd: files.free_bytes("/d"),
+    "total_bytes": lambda files, fd: files.total_bytes("/d"),
+    "drop_cached": lambda files, fd: files.drop_cached(fd, 0, 1),
     "start_writeback": lambda files, fd: files.start_writeback(fd, 0, 1),
 }
 STEPS = frozenset(CALLS) & {

@@ -135,13 +135,13 @@ def check_failure(seed: int, call: str, nth: int, error: OSError) -> None:
     program = Program(seed, files)
     rng = random.Random(f"{seed} {call} {nth}")
     try:
-        run_in_spite_of_failures(program, is_sync=call == "sync")
+        run_in_spite_of_failures(program)
         check_recovered(program, files.after_crash(rng.choice(list(Damage)), rng), rng)
     except Exception as wrong:
         raise AssertionError(f"seed {seed}, {error}\n" + "\n".join(program.transcript)) from wrong
 
 
-def run_in_spite_of_failures(program: Program, *, is_sync: bool) -> None:
+def run_in_spite_of_failures(program: Program) -> None:
     """As a broker does: an operation that fails is told, and a log that is offline waits for the next start."""
     started_at: list[int] = []
     try:
@@ -155,9 +155,6 @@ def run_in_spite_of_failures(program: Program, *, is_sync: bool) -> None:
         except (OSError, LogOfflineError) as error:
             program.transcript[-1] += f" fails: {error}"
             started_at += [] if program.starting_at is None else [program.starting_at]
-            if is_sync:
-                # What a failed sync has dropped can still be read, until the machine is started anew.
-                break
             if program.is_running and program.log.failure is None:
                 check_unharmed(program, end)
             else:

@@ -265,11 +265,12 @@ def test_removing_a_segment_removes_its_files_and_leaves_no_descriptor() -> None
     bench.append(new_batch(b"x"))
     bench.segment.close_index()
     assert len(bench.files.list("/log")) == 3
-    bench.segment.remove()
-    assert bench.files.list("/log") == []
+    left = bench.segment.remove()
+    assert left == "/log/00000000000000000100.deleted"
+    assert bench.files.list("/log") == ["00000000000000000100.deleted"]
     assert bench.descriptors.open_count == 0
     assert bench.files.open_descriptors == 0
-    bench.segment.remove()
+    assert bench.segment.remove() is None
 
 
 def test_indexes_of_closed_segments_take_no_memory_of_their_own() -> None:
@@ -277,3 +278,16 @@ def test_indexes_of_closed_segments_take_no_memory_of_their_own() -> None:
     for _ in range(20):
         store.append(b"x")
     assert all(segment._index is None for segment in store.log.segments[:-1])
+
+
+def test_what_is_found_without_the_disk_needs_an_index_and_bytes_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(interval=1)
+    bench.append(*[new_batch(b"x") for _ in range(3)])
+    assert bench.segment.find_cached(BASE + 1) == bench.segment.find(BASE + 1)
+    bench.reopen()
+    assert bench.segment.find_cached(BASE + 1) is None, "its index is on the disk"
+    found = bench.segment.find(BASE + 1)
+    assert bench.segment.find_cached(BASE + 1) == found
+    monkeypatch.setattr(bench.files, "is_cached", lambda *_: False)
+    assert bench.segment.find_cached(BASE + 1) is None
+    assert not bench.descriptors._open or all(not entry.pins for entry in bench.descriptors._open.values())

@@ -2,10 +2,12 @@
 
 import json
 import os
+import random
 import re
 import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,7 +30,7 @@ class BrokerProcess:
         self._log = self.log_path.open("wb")
         began = time.monotonic()
         self.process = subprocess.Popen(
-            [*_SERVE, "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--log-format", "json", *options],
+            [*_command(data_dir, *options), "--log-format", "json"],
             stdout=subprocess.PIPE,
             stderr=self._log,
             # The child only lowers a limit of its own before it becomes the broker.
@@ -125,12 +127,39 @@ def _limit_open_files(soft: int) -> None:
 def run_to_its_end(data_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """A broker that is expected to refuse to start."""
     return subprocess.run(
-        [*_SERVE, "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *options],
+        _command(data_dir, *options),
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
         check=False,
     )
+
+
+def kill_while_it_starts(data_dir: Path, *options: str, after_seconds: float) -> None:
+    """A broker that is not given the time to come up, or hardly."""
+    process = subprocess.Popen(_command(data_dir, *options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        code = process.wait(after_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(PATIENCE_SECONDS)
+    else:
+        raise AssertionError(f"the broker ended by itself, with code {code}")
+
+
+def _command(data_dir: Path, *options: str) -> list[str]:
+    return [*_SERVE, "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *options]
+
+
+def spare_port() -> int:
+    """One for a broker that comes and goes: the operating system gives it to nobody else meanwhile. From its own choice
+    a client that connects in vain may even get that port itself, and be connected to itself."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(max(1024, first - 10_000), first)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 class Patience:

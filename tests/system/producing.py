@@ -4,7 +4,7 @@ unanswered again, in order and byte for byte."""
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,7 @@ from penstock.protocol.session import ClientSession
 from tests.broker.harness import PRODUCE_VERSION, Client, batch, produce_request, produced, records_of
 
 IN_FLIGHT: Final = 5
+BACKOFF_SECONDS: Final = 0.01
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,16 +30,18 @@ class Sent:
 class IdempotentProducer:
     """`acknowledged` is what it was told, in the order of the replies."""
 
-    def __init__(self, address: tuple[str, int], topic: str, *, stops_when_refused: bool = False) -> None:
+    def __init__(self, address: tuple[str, int], topic: str, *, acks: int = -1) -> None:
         self.acknowledged: list[Sent] = []
         self.sent_again = 0
+        self.stops_when_refused = False
+        """Whether it gives up when nobody listens, and does not wait until somebody does."""
         self._address = address
         self._topic = topic
-        self._stops_when_refused = stops_when_refused
+        self._acks = acks
         self._sequences: dict[int, int] = {}
 
     async def send(self, messages: Iterable[tuple[int, tuple[bytes, ...]]]) -> None:
-        """Each a partition and the values of one batch. Returns when all are acknowledged, or when nobody listens."""
+        """Each a partition and the values of one batch. Returns when all are acknowledged, or when it gives up."""
         producer_id, epoch = await self._begin()
         waiting = iter(messages)
         unanswered: deque[Sent] = deque()
@@ -47,9 +50,10 @@ class IdempotentProducer:
             try:
                 client = await connect(self._address)
             except ConnectionRefusedError:
-                if self._stops_when_refused:
+                if self.stops_when_refused:
                     return
-                raise
+                await asyncio.sleep(BACKOFF_SECONDS)
+                continue
             except ConnectionError:
                 continue
             try:
@@ -66,6 +70,10 @@ class IdempotentProducer:
                             self._transmit(client, unanswered[-1])
                     if unanswered:
                         response = produced(await client.reply())
+                        if response.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                            # The broker is about to be gone; whatever it has, it does not vouch for it.
+                            await asyncio.sleep(BACKOFF_SECONDS)
+                            break
                         assert response.error_code == ErrorCode.NONE, response
                         first = unanswered.popleft()
                         self.acknowledged.append(
@@ -86,6 +94,9 @@ class IdempotentProducer:
                     )
                 finally:
                     client.close()
+            except ConnectionRefusedError:
+                await asyncio.sleep(BACKOFF_SECONDS)
+                continue
             except ConnectionError:
                 continue
             assert response.error_code == ErrorCode.NONE, response
@@ -98,7 +109,8 @@ class IdempotentProducer:
         return Sent(partition, values, batch(*values, timestamp=now_ms(), producer=(producer_id, epoch, sequence)))
 
     def _transmit(self, client: Client, each: Sent) -> None:
-        client.send(produce_request(self._topic, each.records, partition=each.partition), PRODUCE_VERSION)
+        request = produce_request(self._topic, each.records, partition=each.partition, acks=self._acks)
+        client.send(request, PRODUCE_VERSION)
 
 
 async def connect(address: tuple[str, int]) -> Client:
@@ -111,20 +123,28 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def read_all(address: tuple[str, int], topic: str, partitions: int) -> list[list[bytes | None]]:
-    """The values of every partition in order; their offsets are 0, 1, 2 and so on."""
+async def read_all(
+    address: tuple[str, int], topic: str, partitions: int, *, starts: Sequence[int] | None = None
+) -> list[list[bytes | None]]:
+    """The values of every partition in order; their offsets are dense, from 0 or the partition's start on."""
     client = await connect(address)
     try:
-        return [await _read(client, topic, partition) for partition in range(partitions)]
+        return [
+            await _read(client, topic, partition, start) for partition, start in enumerate(starts or [0] * partitions)
+        ]
     finally:
         client.close()
 
 
-async def _read(client: Client, topic: str, partition: int) -> list[bytes | None]:
+async def _read(client: Client, topic: str, partition: int, start: int) -> list[bytes | None]:
     found: list[bytes | None] = []
-    while records := records_of(await client.fetch(topic, len(found), partition=partition)):
+    while True:
+        end = start + len(found)
+        data = await client.fetch(topic, end, partition=partition)
+        assert data.error_code == ErrorCode.NONE, ErrorCode(data.error_code).name
         # A batch comes whole, though it may begin before the offset that was asked for.
-        fresh = [record for record in records if record.offset >= len(found)]
-        assert [record.offset for record in fresh] == list(range(len(found), len(found) + len(fresh)))
+        fresh = [record for record in records_of(data) if record.offset >= end]
+        if not fresh:
+            return found
+        assert [record.offset for record in fresh] == list(range(end, end + len(fresh)))
         found += [record.value for record in fresh]
-    return found

@@ -34,7 +34,7 @@ def test_the_demo_takes_every_step(demo: tuple[str, Path]) -> None:
 
 
 def test_the_demo_serves_a_real_client_and_keeps_everything_over_a_restart(demo: tuple[str, Path]) -> None:
-    places = [demo[0].find(f"\n{step} ") for step in ("Serve", "Send", "Consume", "Look", "Restart", "Write")]
+    places = [demo[0].find(f"\n{step} ") for step in ("Serve", "Send", "Consume", "Share", "Look", "Restart", "Write")]
     assert -1 not in places
     assert places == sorted(places)
     assert "30,000 acknowledged in" in demo[0]
@@ -80,3 +80,11 @@ def test_the_demo_fits_a_narrow_terminal(tmp_path: Path) -> None:
 
 def number(text: str) -> int:
     return int(text.replace(",", ""))
+
+
+def test_the_demo_shows_two_consumers_that_share_a_topic_and_one_that_takes_over(demo: tuple[str, Path]) -> None:
+    shared = demo[0].partition("\nShare ")[2].partition("\nLook ")[0]
+    assert re.search(r"ada +[0-2](, [0-2])?\s+grace +[0-2](, [0-2])?\s", shared)
+    assert "Then ada commits and leaves." in shared
+    assert re.search(r"grace +0, 1, 2\s", shared)
+    assert "Every message was read once" in shared

@@ -2,9 +2,11 @@
 
 import sys
 
-from tools.clients.client import Client
+from tools.clients.client import Client, nothing
 from tools.clients.console import install_console_tools, start_console_tools, what_the_producer_sends
 from tools.clients.kcat import install_kcat, start_kcat, what_kcat_reads, what_kcat_sends
+from tools.clients.member_assignors import BY_WEIGHT
+from tools.clients.members import GroupClient
 from tools.clients.packages import HERE, NODE_MODULES, class_path, install_commands, install_jars, install_node_modules
 from tools.clients.programs import program
 from tools.clients.records import without_null_headers
@@ -76,3 +78,38 @@ JAVA_TOOLS = Client(
 )
 
 CLIENTS = (CONFLUENT_KAFKA, KAFKA_PYTHON, AIOKAFKA, KCAT, KAFKAJS, JAVA, JAVA_TOOLS)
+
+
+def _python_members(name: str, *assignors: str, gives_way: bool = True) -> GroupClient:
+    command = [sys.executable, "-m", "tools.clients.member_program", name]
+    return GroupClient(name=name, install=nothing, command=command, assignors=assignors, gives_way=gives_way)
+
+
+GROUP_CLIENTS = (
+    # librdkafka takes no assignor of the user's, and has no sticky one that revokes everything.
+    _python_members("confluent-kafka", "range", "roundrobin", "cooperative-sticky"),
+    _python_members("kafka-python", "range", "roundrobin", "sticky", "cooperative-sticky", BY_WEIGHT),
+    # aiokafka tells its instance id only when it joins, and does not know the error that it is fenced with.
+    _python_members("aiokafka", "range", "roundrobin", "sticky", BY_WEIGHT, gives_way=False),
+    GroupClient(
+        name="kafkajs",
+        install=_install_kafkajs,
+        command=["node", str(HERE / "kafkajs" / "member.js")],
+        environment={"NODE_PATH": str(NODE_MODULES)},
+        # Its own round robin has a name of its own; range is written here, in its terms.
+        assignors=("RoundRobinAssigner", "range", BY_WEIGHT),
+        has_static_members=False,
+    ),
+    GroupClient(
+        name="java",
+        install=_install_java,
+        # Compiling further than the first stage takes longer than the tests do.
+        command=[
+            *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1"),
+            *("-cp", class_path("java"), str(HERE / "java" / "Member.java")),
+        ],
+        assignors=("range", "roundrobin", "sticky", "cooperative-sticky", BY_WEIGHT),
+        at_once=1,
+    ),
+)
+"""Clients that can be members of groups."""

@@ -95,6 +95,14 @@ class Conversation:
                 process.stdin.close()
                 await _stop(process, grace_seconds=STOP_SECONDS)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def kill(self) -> None:
+        """At once; what it has said until then can still be heard."""
+        await _stop(self._process, grace_seconds=0)
+
     async def say(self, words: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
         try:

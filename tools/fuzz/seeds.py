@@ -11,7 +11,7 @@ from penstock.protocol.framing import frame
 from penstock.protocol.records import NewRecord, build
 from penstock.protocol.schemas.headers import ResponseHeader
 from penstock.protocol.schemas.versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from penstock.protocol.session import ClientSession, read_request
+from penstock.protocol.session import ClientSession, Request, read_request
 from tests.protocol.messages import all_versions, random_message
 from tools.fuzz.targets import choice
 
@@ -43,7 +43,7 @@ def _messages(rng: Random, kinds: int) -> Iterator[bytes]:
         for _ in range(2):
             yield choice(cls, version) + encode(random_message(cls, version, rng), version)
     for path in _fixtures("frames"):
-        request = read_request(memoryview(path.read_bytes()))
+        request = read_request(memoryview(path.read_bytes()), Request)
         yield choice(request.api.request, request.version) + bytes(request.body)
 
 

@@ -132,7 +132,7 @@ def fuzz_session(data: bytes) -> None:
 
 
 def serve(stream: bytes, size: int) -> None:
-    server = ServerSession(FRAME_LIMIT)
+    server = ServerSession(Request, FRAME_LIMIT)
     for piece in cut(stream, size):
         for request in server.receive(piece):
             attempt(decode_body, request)

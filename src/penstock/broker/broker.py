@@ -5,7 +5,9 @@ import logging
 import os
 import secrets
 import socket
+import uuid
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from penstock.broker.call import Call
@@ -13,15 +15,20 @@ from penstock.broker.clock import Clock, SystemClock
 from penstock.broker.cluster_state import ClusterState
 from penstock.broker.config.rules import TableRules
 from penstock.broker.config.typed import BrokerConfig, TopicConfig
+from penstock.broker.disk_space import DiskSpace
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.flow_control import Budget, Cork
 from penstock.broker.flushing import Flushing
+from penstock.broker.group_coordinators import GroupCoordinators
 from penstock.broker.handlers import ROUTERS
 from penstock.broker.housekeeping import Housekeeping
 from penstock.broker.listener import Listener
+from penstock.broker.metrics.endpoint import MetricsEndpoint
+from penstock.broker.metrics.meters import Meters
 from penstock.broker.partitions import Partitions
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.router import route_table
+from penstock.broker.scrubbing import Scrubbing
 from penstock.broker.waiting import Deadlines
 from penstock.machines import topic_names
 from penstock.machines.cluster import BrokerImage, ClusterImage
@@ -62,20 +69,29 @@ class Broker:
         self._rules = TableRules(config)
         self._ports: dict[str, int] = {}
         self.is_running = False
+        self.metrics_address: tuple[str, int] | None = None
         self._partitions: Partitions | None = None
+        self._groups: GroupCoordinators | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        # Set when the disk has failed: the broker answers nothing but that, and has to be stopped.
+        self.failed = asyncio.Event()
+        self.failure: str | None = None
 
     # Starting, in this order; stopping, in the reverse
 
     async def start(self) -> None:
         undo: list[Callable[[], Awaitable[None] | None]] = []
         self.loop = asyncio.get_running_loop()
+        self.failure = None
+        self.failed.clear()
         began = self.loop.time()
         try:
+            self._start_meters(undo)
             await self._open_metadata(undo)
             await self._open_storage(undo)
             await self._take_part(undo)
             await self._open_listeners(undo)
+            await self._open_metrics(undo)
         except BaseException:
             await self._undo(undo)
             raise
@@ -115,6 +131,11 @@ class Broker:
         if failure is not None:
             raise failure
 
+    def _start_meters(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
+        self.meters = Meters((route.api for route in self.routes.values()), self.loop)
+        self.meters.start()
+        undo.append(self.meters.close)
+
     async def _open_metadata(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
         self.store = self._given_store or self._make_store()
         await self.store.open()
@@ -133,8 +154,16 @@ class Broker:
 
     async def _open_storage(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
         path = os.path.join(self.data_path, "logs")
-        self.directory = DataDirectory(path, self._files, cluster_id=self.cluster_id)
+        unlinking = ThreadPoolExecutor(1, "penstock-unlink")
+        self.directory = DataDirectory(path, self._files, cluster_id=self.cluster_id, unlink_later=unlinking.submit)
         undo.append(self._close_directory)
+        undo.append(unlinking.shutdown)
+        self.disk = DiskSpace(
+            self._files,
+            path,
+            reserve_bytes=lambda: self.config.integer("penstock.disk.reserve.bytes"),
+            became_low=self._disk_became_low,
+        )
         self.cork = Cork(self.loop)
         self.deadlines = Deadlines(self.loop, after_tick=self.cork.release)
         undo.append(self.deadlines.close)
@@ -147,13 +176,15 @@ class Broker:
             lambda topic: TopicConfig(topic.configs, self.config).settings(),
             self.clock.now_ms,
             after_writes=self._wrote,
+            disk=self.disk,
         )
         self.flushing = Flushing(
             self.directory,
             now_ms=self.clock.now_ms,
             somebody_waits=self.partitions.somebody_waits,
             flushed=self._flushed,
-            failed=self.partitions.flush_failed,
+            failed=self._disk_failed,
+            meter=self.meters.flushes,
         )
 
     async def _take_part(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
@@ -168,14 +199,28 @@ class Broker:
         )
         await self.cluster.change(lambda controller: controller.broker_restarted(self.node_id, clean=was_clean))
         self.partitions.open_all()
+        if self.directory.failure is not None:
+            raise self.directory.failure
         if self.directory.flusher.has_work:
             # Elections are durable before anybody is served.
             self.directory.flusher.flush()
         self.flushing.start()
         undo.append(self._close_flushing)
+        self._groups = self.groups = GroupCoordinators(self)
+        undo.append(self.groups.close)
+        self.groups.follow()
         self.housekeeping = Housekeeping(self)
         self.housekeeping.start()
         undo.append(self.housekeeping.close)
+        self.disk.start()
+        undo.append(self.disk.close)
+        self.scrubbing = Scrubbing(
+            self._files,
+            lambda: [partition.log for partition in self.partitions.all()],
+            bytes_per_second=lambda: self.config.integer("penstock.scrub.bytes.per.second"),
+        )
+        self.scrubbing.start()
+        undo.append(self.scrubbing.close)
 
     async def _open_listeners(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
         dispatcher = Dispatcher(self, self.routes)
@@ -185,44 +230,74 @@ class Broker:
             dispatcher.dispatch,
             cork=self.cork,
             budget=self.budget,
+            meter=self.meters.requests,
             max_request_bytes=self.config.integer("socket.request.max.bytes"),
             max_connections=self.config.integer("max.connections"),
             max_connections_per_address=self.config.integer("max.connections.per.ip"),
             max_idle_seconds=self.config.integer("connections.max.idle.ms") / 1000,
         )
-        undo.append(lambda: self.listener.close(GRACE_SECONDS, end_waits=self.deadlines.expire_all))
+        undo.append(lambda: self.listener.close(GRACE_SECONDS, end_waits=self._end_waits))
         for endpoint in self.config.listeners:
             self._ports[endpoint.name] = await self.listener.open(endpoint.name, endpoint.host, endpoint.port)
+
+    async def _open_metrics(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
+        endpoint = self.config.metrics_listener
+        if endpoint is not None:
+            page = MetricsEndpoint(self)
+            self.metrics_address = endpoint.host, await page.open(endpoint.host, endpoint.port)
+            undo.append(page.close)
 
     def _close_directory(self) -> None:
         for partition in self.partitions.all():
             partition.prepare_stop()
-        self.directory.close(broker_epoch=self.broker_epoch)
+        if not self.directory.close(broker_epoch=self.broker_epoch) and self.directory.failure is None:
+            log.warning("no room for the clean-shutdown marker: the next start checks the ends of the logs")
 
     async def _close_flushing(self) -> None:
         self.partitions.write_staged()
         await self.flushing.close()
 
+    def _end_waits(self) -> None:
+        self.groups.end_waits()
+        self.deadlines.expire_all()
+
     # What happens
 
-    def _wrote(self) -> None:
-        self.flushing.wake()
+    def _wrote(self, is_waited_for: bool) -> None:
+        self.flushing.wake(urgent=is_waited_for)
         self.cork.release()
 
     def _flushed(self, round: Any) -> None:
         self.partitions.flushed(round)
         self.cork.release()
 
+    def _disk_became_low(self) -> None:
+        self.housekeeping.come_early()
+
+    def _disk_failed(self, error: OSError) -> None:
+        self.failure = (
+            f"the disk of {self.data_path} has failed: {error}. Nothing that it may have lost was acknowledged by "
+            "acks=all. Look for the cause in the log of the operating system, and start the broker again once the disk "
+            "can be trusted"
+        )
+        log.critical("the disk has failed", extra={"path": self.data_path, "error": str(error)})
+        self.partitions.disk_failed(f"the disk has failed: {error}")
+        self.failed.set()
+        self.cork.release()
+
     def _image_changed(self, topics: set[str]) -> None:
         self._follow_configs()
         if self._partitions is not None:
             self._partitions.image_changed(topics)
+        if self._groups is not None:
+            self._groups.image_changed(topics)
 
     def _follow_configs(self) -> None:
         """Configs that were set while brokers run count from now on."""
         cluster, own = self.image.cluster_configs, self.image.broker_configs.get(self.node_id, {})
         if self.config.cluster != cluster or self.config.broker != own:
             self.config = self._rules.config = self.config.with_dynamic(cluster=cluster, broker=own)
+        self.meters.requests.slow.set_threshold_ms(self.config.integer("penstock.slow.request.ms"))
 
     # What handlers ask for
 
@@ -285,6 +360,9 @@ class Broker:
             pass
         return drawn
 
+    def draw_member_id(self) -> str:
+        return str(uuid.uuid4())
+
     def draw_session_id(self) -> int:
         return secrets.randbelow(0x7FFF_FFFF - 1) + 1
 
@@ -295,4 +373,4 @@ class Broker:
 
     def disk_bytes(self) -> tuple[int, int]:
         """Free and total bytes of the disk that the data lies on."""
-        return self._files.free_bytes(self.data_path), -1
+        return self._files.free_bytes(self.data_path), self._files.total_bytes(self.data_path)

@@ -13,7 +13,7 @@ from penstock.broker.call import Call
 from penstock.broker.sending import Sender, release
 from penstock.protocol.errors import DecodeError, EncodeError
 from penstock.protocol.schema import Message
-from penstock.protocol.session import Request, ServerSession
+from penstock.protocol.session import ServerSession
 
 if TYPE_CHECKING:
     from penstock.broker.listener import Listener
@@ -59,11 +59,11 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: "Listener", listener_name: str) -> None:
         self._listener = listener
         self.listener_name = listener_name
-        self._session = ServerSession(listener.max_request_bytes)
+        self._session = ServerSession(Call, listener.max_request_bytes)
         self._outbox: list[Any] = []
         # Requests that have come and have to wait, for an earlier one or for the client to take its replies.
-        self._held: list[Request] = []
-        self._awaited: Request | None = None
+        self._held: list[Call] = []
+        self._awaited: Call | None = None
         self._goes_on = False
         # Of replies that have to wait for the reply to an earlier request.
         self._reply_bytes = 0
@@ -92,7 +92,9 @@ class Connection(asyncio.BufferedProtocol):
         return _receive_view if self._reads_much else _small_receive_view
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._last_used = now = self._listener.loop.time()
+        listener = self._listener
+        self._last_used = now = listener.loop.time()
+        listener.cork.hold()
         try:
             requests = self._session.receive(_receive_view[:nbytes], _REQUESTS_AT_ONCE)
             if nbytes >= _SMALL_RECEIVE_BYTES:
@@ -101,22 +103,25 @@ class Connection(asyncio.BufferedProtocol):
                 self._take(requests, now)
         except DecodeError as error:
             self.abort(str(error))
-            return
-        self._listener.cork.release()
+        listener.cork.release()
         self._regulate()
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self.is_open:
+            self._listener.closed["client"] += 1
         self.is_open = False
         self._sender.close()
         self._held.clear()
         release(self._outbox)
-        for request in self._session.abandon():
-            release(request.reply or ())
-            if not request.answered:
-                self._listener.budget.remove(len(request.body))
+        for call in self._session.abandon():
+            release(call.written or ())
+            if not call.answered:
+                self._listener.budget.remove(call.size)
+                if call.forget is not None:
+                    call.forget(call)
         self._listener.disconnected(self)
 
     def pause_writing(self) -> None:
@@ -128,47 +133,47 @@ class Connection(asyncio.BufferedProtocol):
 
     # Calls and their replies
 
-    def _take(self, requests: list[Request], now: float) -> None:
-        """Make calls of the requests that have come, and of those that came with them and were not looked at yet."""
-        while requests:
-            for request in requests:
-                self._listener.budget.add(len(request.body))
-            self._make_calls(requests, now)
+    def _take(self, calls: list[Call], now: float) -> None:
+        """Make the calls that have come, and those that came with them and were not looked at yet."""
+        while calls:
+            self._listener.budget.add(sum([call.size for call in calls]))
+            self._make_calls(calls, now)
             if self._held or not self.is_open:
                 break
-            requests = self._session.more(_REQUESTS_AT_ONCE) if len(requests) == _REQUESTS_AT_ONCE else []
-        # While requests are held nothing is read, and who knows whether the last one is finished.
+            calls = self._session.more(_REQUESTS_AT_ONCE) if len(calls) == _REQUESTS_AT_ONCE else []
+        # While calls are held nothing is read, and who knows whether the last one is finished.
         is_unfinished = not self._held and self._session.frames.waiting_bytes
         self._frame_began = now if is_unfinished else None
 
-    def _make_calls(self, requests: Sequence[Request], now: float) -> None:
-        for number, request in enumerate(requests):
+    def _make_calls(self, calls: Sequence[Call], now: float) -> None:
+        dispatch = self._listener.dispatch
+        for number, call in enumerate(calls):
             if self._awaited is not None or (number % _CALLS_AT_ONCE == _CALLS_AT_ONCE - 1 and self._is_full()):
                 # Copies, since the receive buffer is used again.
-                for waiting in requests[number:]:
+                for waiting in calls[number:]:
                     waiting.body = memoryview(bytearray(waiting.body))
-                self._held += requests[number:]
+                self._held += calls[number:]
                 return
-            self._listener.dispatch(Call(self, request, now, len(request.body)))
+            call.connection = self
+            call.received_at = now
+            dispatch(call)
             if not self.is_open:
                 return
 
     def _is_full(self) -> bool:
         """Whether what was asked for so far is as much as one client may have under way."""
         self.send_outbox()
-        return not self._has_room
+        return not self._has_room()
 
-    @property
     def _has_room(self) -> bool:
-        return self._sender.queued_bytes + self._reply_bytes < MAX_QUEUED_BYTES and self._calls < MAX_UNANSWERED
-
-    @property
-    def _calls(self) -> int:
-        return self._session.unanswered - len(self._held)
+        return (
+            self._sender.queued_bytes + self._reply_bytes < MAX_QUEUED_BYTES
+            and self._session.unanswered - len(self._held) < MAX_UNANSWERED
+        )
 
     def hold(self, call: Call) -> None:
         """Make no further calls until this one has its reply, as what follows may build on it."""
-        self._awaited = call.request
+        self._awaited = call
 
     def _go_on(self) -> None:
         """Make the calls that had to wait."""
@@ -190,34 +195,56 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_open:
             return
         try:
-            chunks = self._session.answer(call.request, response, version)
+            chunks = self._session.answer(call, response, version)
         except EncodeError as error:
-            log.error("a reply could not be written", extra={"api": call.request.api.name, "error": str(error)})
+            log.error("a reply could not be written", extra={"api": call.api.name, "error": str(error)})
             self.abort(str(error))
             return
-        self._listener.budget.remove(call.size)
+        if response is not None:
+            self._listener.meter.replied(call, response)
+        self._answered(call, chunks)
+
+    def reply_written(self, call: Call, reply: list[Any]) -> None:
+        if self.is_open:
+            self._answered(call, self._session.answer_written(call, reply))
+
+    def _answered(self, call: Call, chunks: list[Any]) -> None:
+        listener = self._listener
+        listener.meter.answered(call)
+        listener.budget.remove(call.size)
         if chunks:
+            if not self._outbox:
+                listener.cork.add(self)
             self._outbox += chunks
-            self._listener.cork.add(self)
             if self._reply_bytes:
-                self._reply_bytes -= _size(chunks) - _size(call.request.reply)
+                self._reply_bytes -= _size(chunks) - _size(call.written)
         else:
-            self._reply_bytes += _size(call.request.reply)
-        if self._awaited is call.request:
+            self._reply_bytes += _size(call.written)
+        if self._awaited is call:
             self._awaited = None
             self._regulate()
 
-    def send_outbox(self) -> None:
-        if self.is_open:
-            chunks, self._outbox = self._outbox, []
-            self._sender.send(chunks)
-            self._regulate()
+    def waited(self, call: Call, seconds: float) -> None:
+        self._listener.meter.waited(call, seconds)
 
-    def abort(self, reason: str) -> None:
-        """Close at once: the other side broke the protocol, or went away."""
+    def send_outbox(self) -> None:
+        if self.is_open and (chunks := self._outbox):
+            self._outbox = []
+            if len(chunks) > 1:
+                try:
+                    chunks = [b"".join(chunks)]
+                except TypeError:
+                    # There is a range of a file among them.
+                    pass
+            self._sender.send(chunks)
+            if not self._is_reading or self._sender.queued_bytes:
+                self._regulate()
+
+    def abort(self, reason: str, kind: str = "error") -> None:
+        """Close at once: the other side broke the protocol, or went away. The kind is what it is counted by."""
         if self.is_open:
             log.info("connection closed", extra={"peer": self.peer, "reason": reason})
-            self._listener.count_abort(reason)
+            self._listener.count_abort(reason, kind)
             self.is_open = False
             self._transport.abort()
 
@@ -255,13 +282,14 @@ class Connection(asyncio.BufferedProtocol):
         """Read only while the client takes its replies and the broker has room for more."""
         if not self.is_open:
             return
-        has_room = self._has_room
+        has_room = self._has_room()
         if self._held:
             if has_room and self._awaited is None and not self._goes_on:
                 self._goes_on = True
                 self._listener.loop.call_soon(self._go_on)
             has_room = False
-        may_read = has_room and not self._listener.is_closing and self._listener.budget.has_room(self)
+        listener = self._listener
+        may_read = has_room and listener.budget.has_room(self) and not listener.is_closing
         if may_read != self._is_reading:
             self._is_reading = may_read
             if may_read:

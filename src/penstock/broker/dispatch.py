@@ -26,22 +26,24 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def dispatch(self, call: Call) -> None:
-        request = call.request
-        route = self._routes.get(request.api.key)
+        route = self._routes.get(call.api.key)
         if route is None:
-            call.give_up(f"{request.api.name} is not offered")
+            call.give_up(f"{call.api.name} is not offered")
             return
-        if request.version not in route.versions:
-            if request.api.key == API_VERSIONS:
+        versions = route.versions
+        if not versions.first <= call.version <= versions.last:
+            if call.api.key == API_VERSIONS:
                 call.reply(route_versions(self._routes, ErrorCode.UNSUPPORTED_VERSION), version=0)
             else:
                 call.give_up(
-                    f"{request.api.name} is offered in versions {route.versions.first} to "
-                    f"{route.versions.last}, not {request.version}"
+                    f"{call.api.name} is offered in versions {route.versions.first} to "
+                    f"{route.versions.last}, not {call.version}"
                 )
             return
         try:
-            outcome = route.handler(self._broker, call, request.decode())
+            if route.quick is not None and route.quick(self._broker, call):
+                return
+            outcome = route.handler(self._broker, call, call.decode())
         except DecodeError as error:
             call.give_up(str(error))
             return
@@ -76,7 +78,7 @@ class Dispatcher:
 
     def _failed(self, call: Call) -> None:
         # A bug of ours. The client cannot be told anything that it would act on rightly, so it starts over.
-        log.exception("a request failed", extra={"api": call.request.api.name, "version": call.version})
+        log.exception("a request failed", extra={"api": call.api.name, "version": call.version})
         call.give_up("internal error")
 
 

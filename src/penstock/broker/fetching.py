@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.partition import Partition
 from penstock.machines.fetch_sessions import Key, Wanted
 from penstock.protocol.error_codes import ErrorCode
-from penstock.storage.errors import OffsetOutOfRangeError, StorageError
+from penstock.storage.errors import CorruptLogError, OffsetOutOfRangeError, StorageError
 from penstock.storage.file_range import FileRange
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class Fetch:
     max_wait_ms: int
     finish: Callable[[list[Found]], None]
     is_open: Callable[[], bool]
+    waited_seconds: float = 0.0
+    _waits_since: float = 0.0
     _bucket: int | None = None
     _is_done: bool = False
     _retry_scheduled: bool = field(default=False)
@@ -91,6 +93,7 @@ class Fetch:
             self._watch()
 
     def _wait(self) -> None:
+        self._waits_since = self.broker.loop.time()
         self._bucket = self.broker.deadlines.add(self, self.max_wait_ms / 1000)
         self._watch()
 
@@ -100,6 +103,7 @@ class Fetch:
                 partition.fetch_waiters[self] = None
 
     def _stop_waiting(self) -> None:
+        self.waited_seconds = self.broker.loop.time() - self._waits_since
         if self._bucket is not None:
             self.broker.deadlines.cancel(self, self._bucket)
             self._bucket = None
@@ -136,6 +140,9 @@ class Fetch:
         if not self.is_open():
             self._release(found)
             return
+        for item, partition in zip(found, self.partitions, strict=True):
+            if item.records is not None and isinstance(partition, Partition):
+                partition.fetched_bytes += len(item.records)
         cold = [item.records for item in found if item.records is not None and not item.records.is_ready]
         if cold:
             # Bytes that are not in memory, or not checked yet, are read in a thread: the loop waits for no disk.
@@ -146,12 +153,13 @@ class Fetch:
 
     async def _warm(self, found: list[Found]) -> None:
         loop = asyncio.get_running_loop()
-        for item in found:
+        for item, partition in zip(found, self.partitions, strict=True):
             if item.records is not None and not item.records.is_ready:
                 try:
                     await loop.run_in_executor(None, item.records.warm)
                 except (OSError, StorageError) as error:
-                    log.error("a read failed", extra={"error": str(error)})
+                    assert isinstance(partition, Partition), "an error has no records"
+                    read_failed(partition, error)
                     item.records.release()
                     item.records, item.error = None, ErrorCode.KAFKA_STORAGE_ERROR
         if self.is_open():
@@ -194,6 +202,11 @@ def look(partition: Partition, wanted: Wanted, *, max_bytes: int, at_least_one: 
     except OffsetOutOfRangeError:
         found.error = ErrorCode.OFFSET_OUT_OF_RANGE
     except (OSError, StorageError) as error:
-        log.error("a read failed", extra={"partition": partition.name, "error": str(error)})
+        read_failed(partition, error)
         found.error = ErrorCode.KAFKA_STORAGE_ERROR
     return found
+
+
+def read_failed(partition: Partition, error: Exception) -> None:
+    place = error.place if isinstance(error, CorruptLogError) else {}
+    log.error("a read failed", extra={"partition": partition.name, **place, "error": str(error)})

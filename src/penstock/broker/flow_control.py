@@ -18,14 +18,20 @@ class Cork:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._corked: dict[Corked, None] = {}
+        self._is_held = False
+
+    def hold(self) -> None:
+        """Whoever says so will release it before the turn is over."""
+        self._is_held = True
 
     def add(self, connection: Corked) -> None:
-        if not self._corked:
-            # Whoever ends a turn releases the cork; this is for replies that come from elsewhere.
+        if not self._corked and not self._is_held:
+            # For replies that come from elsewhere.
             self._loop.call_soon(self.release)
         self._corked[connection] = None
 
     def release(self) -> None:
+        self._is_held = False
         if self._corked:
             corked, self._corked = self._corked, {}
             for connection in corked:

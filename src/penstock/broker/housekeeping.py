@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.storage.errors import StorageError
 from penstock.storage.retention import ClockGuard
@@ -13,11 +13,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+# On a full disk, old segments are what can go: they are looked for this often.
+FULL_DISK_SECONDS: Final = 10.0
+
+
 class Housekeeping:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._guard = ClockGuard()
+        self._early = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self.deleted_segments = 0
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="penstock-housekeeping")
@@ -30,8 +36,23 @@ class Housekeeping:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._broker.config.integer("log.retention.check.interval.ms") / 1000)
+            await self._until_due()
             await self.sweep()
+
+    def come_early(self) -> None:
+        """The disk is full: sweep soon."""
+        self._early.set()
+
+    async def _until_due(self) -> None:
+        interval = self._broker.config.integer("log.retention.check.interval.ms") / 1000
+        shortest = min(interval, FULL_DISK_SECONDS) if self._early.is_set() else 0
+        self._early.clear()
+        await asyncio.sleep(shortest)
+        try:
+            async with asyncio.timeout(interval - shortest):
+                await self._early.wait()
+        except TimeoutError:
+            pass
 
     async def sweep(self) -> int:
         """Once over all partitions; returns how many segments went."""
@@ -50,4 +71,5 @@ class Housekeeping:
             partition.producers.expire(now_ms, expiration_ms)
             # Others get their turn between two partitions.
             await asyncio.sleep(0)
+        self.deleted_segments += deleted
         return deleted

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import socket
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -9,12 +11,16 @@ from typing import Final
 from penstock.broker.call import Call
 from penstock.broker.connection import Connection
 from penstock.broker.flow_control import Budget, Cork
+from penstock.broker.metrics.requests import RequestMeter
 
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 1.0
+# Connections that may wait to be accepted.
+BACKLOG: Final = 1024
 FRAME_SECONDS: Final = 30.0
 STALLED_SECONDS: Final = 60.0
+CLOSE_KINDS: Final = ("client", "error", "idle", "limit", "stalled", "stop")
 
 
 class Listener:
@@ -24,6 +30,7 @@ class Listener:
         *,
         cork: Cork,
         budget: Budget,
+        meter: RequestMeter,
         max_request_bytes: int,
         max_connections: int,
         max_connections_per_address: int,
@@ -33,6 +40,7 @@ class Listener:
         self.dispatch = dispatch
         self.cork = cork
         self.budget = budget
+        self.meter = meter
         self.max_request_bytes = max_request_bytes
         self._max_connections = max_connections
         self._max_per_address = max_connections_per_address
@@ -40,13 +48,20 @@ class Listener:
         self.connections: dict[Connection, str] = {}
         self._per_address: Counter[str] = Counter()
         self.aborted: Counter[str] = Counter()
+        self.accepted = 0
+        self.closed: Counter[str] = Counter(dict.fromkeys(CLOSE_KINDS, 0))
         self._servers: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
         self.is_closing = False
 
     async def open(self, name: str, host: str, port: int) -> int:
         """Returns the port, which matters where 0 asked for any."""
-        server = await self.loop.create_server(lambda: Connection(self, name), host or None, port, backlog=1024)
+        # To asyncio, the backlog is also how often it calls accept in one turn, and goes on calling it when there are
+        # no descriptors left: with 1 it then pauses, and tells so once.
+        server = await self.loop.create_server(lambda: Connection(self, name), host or None, port, backlog=1)
+        for listening in server.sockets:
+            with socket.socket(fileno=os.dup(listening.fileno())) as same:
+                same.listen(BACKLOG)
         self._servers.append(server)
         if self._sweep is None:
             self._sweep = self.loop.call_later(SWEEP_SECONDS, self._close_the_stalled)
@@ -70,7 +85,7 @@ class Listener:
             connection.close()
         await asyncio.sleep(0)
         for connection in list(self.connections):
-            connection.abort("the broker stops")
+            connection.abort("the broker stops", "stop")
         while self.connections:
             await asyncio.sleep(0)
 
@@ -79,11 +94,12 @@ class Listener:
     def connected(self, connection: Connection) -> None:
         address = connection.peer.rpartition(":")[0]
         self.connections[connection] = address
+        self.accepted += 1
         self._per_address[address] += 1
         if len(self.connections) > self._max_connections:
-            connection.abort("too many connections (max.connections)")
+            connection.abort("too many connections (max.connections)", "limit")
         elif self._per_address[address] > self._max_per_address:
-            connection.abort("too many connections from this address (max.connections.per.ip)")
+            connection.abort("too many connections from this address (max.connections.per.ip)", "limit")
 
     def disconnected(self, connection: Connection) -> None:
         address = self.connections.pop(connection)
@@ -91,7 +107,8 @@ class Listener:
         if not self._per_address[address]:
             del self._per_address[address]
 
-    def count_abort(self, reason: str) -> None:
+    def count_abort(self, reason: str, kind: str) -> None:
+        self.closed[kind] += 1
         self.aborted[reason.partition(":")[0][:60]] += 1
         if len(self.aborted) > 1000:
             self.aborted.clear()
@@ -100,9 +117,9 @@ class Listener:
         now = self.loop.time()
         for connection in list(self.connections):
             if connection.unfinished_for(now) > FRAME_SECONDS:
-                connection.abort("a request did not come to its end in time")
+                connection.abort("a request did not come to its end in time", "stalled")
             elif connection.stalled_for(now) > STALLED_SECONDS:
-                connection.abort("the client does not read its replies")
+                connection.abort("the client does not read its replies", "stalled")
             elif connection.idle_for(now) > self._max_idle_seconds:
-                connection.abort("idle for too long (connections.max.idle.ms)")
+                connection.abort("idle for too long (connections.max.idle.ms)", "idle")
         self._sweep = self.loop.call_later(SWEEP_SECONDS, self._close_the_stalled)

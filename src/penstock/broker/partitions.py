@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from penstock.broker.disk_space import DiskSpace
 from penstock.broker.partition import Partition
 from penstock.broker.topic_settings import TopicSettings
 from penstock.machines.cluster import ClusterImage, TopicImage
@@ -28,7 +29,8 @@ class Partitions:
         settings_of: Callable[[TopicImage], TopicSettings],
         now_ms: Callable[[], int],
         *,
-        after_writes: Callable[[], None],
+        after_writes: Callable[[bool], None],
+        disk: DiskSpace | None = None,
     ) -> None:
         self._node_id = node_id
         self._directory = directory
@@ -36,6 +38,7 @@ class Partitions:
         self._settings_of = settings_of
         self._now_ms = now_ms
         self._after_writes = after_writes
+        self._disk = disk
         self._loop = asyncio.get_running_loop()
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._by_log: dict[Log, Partition] = {}
@@ -95,10 +98,19 @@ class Partitions:
             partition = self._partitions.pop(key)
             del self._by_log[partition.log]
             partition.close()
-            self._directory.delete(*key)
+            self._delete(*key)
         for key in [key for key in self.failed if key[0] == name]:
             del self.failed[key]
-            self._directory.delete(*key)
+            self._delete(*key)
+
+    def _delete(self, topic: str, index: int) -> None:
+        try:
+            self._directory.delete(topic, index)
+        except (OSError, StorageError) as error:
+            # The cluster has decided: it is gone. What is left of it has an id that no topic will have again.
+            log.error(
+                "files of a deleted partition are left", extra={"partition": f"{topic}-{index}", "error": str(error)}
+            )
 
     def _follow(self, topic: TopicImage) -> None:
         settings = self._settings_of(topic)
@@ -123,6 +135,7 @@ class Partitions:
                 leader_epoch=leader_epoch,
                 now_ms=self._now_ms(),
                 write_later=self._write_later,
+                disk=self._disk,
             )
         except (OSError, StorageError) as error:
             # The others are sound: this one stays away, and the operator is told.
@@ -143,9 +156,11 @@ class Partitions:
         """The end of a turn: write what it brought."""
         partitions, self._to_write = self._to_write, []
         now_ms = self._now_ms()
+        is_waited_for = False
         for partition in partitions:
             partition.write_staged(now_ms)
-        self._after_writes()
+            is_waited_for = is_waited_for or partition.leader.has_waiters
+        self._after_writes(is_waited_for)
 
     def somebody_waits(self) -> bool:
         """Whether anybody waits for what the next flush would bring."""
@@ -158,8 +173,10 @@ class Partitions:
             if partition is not None:
                 partition.flushed()
 
-    def flush_failed(self, round: FlushRound, error: OSError) -> None:
-        for written, _ in round.work:
-            partition = self._by_log.get(written)
-            if partition is not None:
-                partition.went_offline(f"the disk failed: {error}")
+    def disk_failed(self, message: str) -> None:
+        """The data folder is offline, and all its partitions with it: whoever waits or asks is told so."""
+        partitions, self._partitions = self._partitions, {}
+        self._by_log.clear()
+        self.failed |= dict.fromkeys(partitions, message)
+        for partition in partitions.values():
+            partition.went_offline(message)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 # A handler returns the reply, or what will give it, or LATER if it calls `call.reply` itself when the time has come.
 LATER: Final = object()
 Handler: TypeAlias = "Callable[[Broker, Call, Any], Message | Awaitable[Message] | object]"
+# Is tried before the request is decoded: whether it took the call.
+Quick: TypeAlias = "Callable[[Broker, Call], bool]"
 H = TypeVar("H", bound=Callable[..., Any])
 
 
@@ -23,6 +25,7 @@ class Route:
     versions: Versions
     advertised: Versions
     handler: Handler
+    quick: "Quick | None" = None
 
 
 class Router:
@@ -32,7 +35,12 @@ class Router:
         self.routes: list[Route] = []
 
     def handles(
-        self, request: type[Message], *, versions: tuple[int, int], advertised: tuple[int, int] | None = None
+        self,
+        request: type[Message],
+        *,
+        versions: tuple[int, int],
+        advertised: tuple[int, int] | None = None,
+        quick: "Quick | None" = None,
     ) -> Callable[[H], H]:
         """Versions are inclusive. What is advertised beyond them closes the connection."""
         key = request.schema.key
@@ -41,7 +49,7 @@ class Router:
         assert all(version in request.schema.versions for version in versions)
 
         def register(handler: H) -> H:
-            self.routes.append(Route(kind, Versions(*versions), Versions(*(advertised or versions)), handler))
+            self.routes.append(Route(kind, Versions(*versions), Versions(*(advertised or versions)), handler, quick))
             return handler
 
         return register

@@ -62,7 +62,12 @@ class Sender:
         return not self._queue and self._writable
 
     def send(self, chunks: list[Any]) -> None:
-        if self.is_idle:
+        if not self._queue and self._writable and self._sending is None:
+            data = chunks[0]
+            if len(chunks) == 1 and type(data) is bytes and len(data) <= _WRITE_AT_ONCE:
+                # As nearly all replies are. If it does not go at once the transport says so by `pause`.
+                self._transport.write(data)
+                return
             self.progressed_at = self._loop.time()
         self._queue.extend(chunks)
         self.queued_bytes += sum(map(len, chunks))
@@ -71,6 +76,7 @@ class Sender:
 
     def pause(self) -> None:
         self._writable = False
+        self.progressed_at = self._loop.time()
 
     def resume(self) -> None:
         self._writable = True

@@ -31,7 +31,8 @@ class ServeError(Exception):
 
 
 def run(config: BrokerConfig, *, started: Callable[[Broker], None], insecure: bool) -> None:
-    """Serve until SIGTERM or SIGINT, then stop in order. A second signal ends the process at once."""
+    """Serve until SIGTERM or SIGINT, then stop in order. A second signal ends the process at once. A disk that fails
+    ends it too, with a ServeError: it is the only one."""
     refuse_open_listeners(config, insecure=insecure)
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*GC_THRESHOLDS)
@@ -61,11 +62,16 @@ async def _serve(broker: Broker, started: Callable[[Broker], None]) -> None:
     gc.collect()
     gc.freeze()
     started(broker)
+    broker_failed = asyncio.create_task(broker.failed.wait())
+    broker_failed.add_done_callback(lambda _: asked_to_stop.set())
     try:
         await asked_to_stop.wait()
     finally:
+        broker_failed.cancel()
         await broker.stop()
         log.info("stopped", extra={"node_id": broker.node_id})
+    if broker.failure is not None:
+        raise ServeError(broker.failure)
 
 
 def allow_open_files() -> None:
@@ -85,7 +91,7 @@ def allow_open_files() -> None:
 
 def refuse_open_listeners(config: BrokerConfig, *, insecure: bool) -> None:
     """Nobody opens a broker without authentication to the world by mistake."""
-    for listener in config.listeners:
+    for listener in (*config.listeners, *filter(None, [config.metrics_listener])):
         if not insecure and not listener.is_loopback:
             raise ServeError(
                 f"listening on {listener} would let anyone who can reach it in, as there is no authentication yet; "

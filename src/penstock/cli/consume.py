@@ -45,9 +45,9 @@ _TOKENS = "\b\nTokens of a format:\n" + "\n".join(f"  {token:<11} {meaning}" for
     type=PositionType(),
     default="beginning",
     show_default=True,
-    metavar="beginning|end|N|-N|@TIME",
+    metavar="beginning|end|N|-N|@TIME|-1h",
     help="Where to begin in each partition: -N is the last N messages, @TIME is milliseconds since 1970 or a date of "
-    "ISO 8601.",
+    "ISO 8601, -1h is what came in the last hour (d, h, m, s, ms).",
 )
 @click.option("--count", "-c", type=click.IntRange(min=1), metavar="N", help="End after so many messages.")
 @click.option("--follow", "-f", is_flag=True, help="Wait for more when all is read, until Ctrl-C.")

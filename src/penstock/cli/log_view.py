@@ -16,7 +16,7 @@ from penstock.storage.files import Files
 from penstock.storage.index import OFFSET_INDEX, TIME_INDEX, SegmentIndex
 from penstock.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.log import IDENTITY_FILE, read_identity, read_log_start
+from penstock.storage.log_directory import IDENTITY_FILE, read_identity, read_log_start
 from penstock.storage.producer_snapshots import ProducerSnapshots
 from penstock.storage.recovery_points import FILE_NAME as RECOVERY_POINTS_FILE
 from penstock.storage.recovery_points import RecoveryPoints

@@ -20,6 +20,7 @@ COMMANDS = {
     "topic": Entry("penstock.cli.topic:topic", "Make, show, change and delete topics."),
     "produce": Entry("penstock.cli.produce:produce", "Send lines as messages."),
     "consume": Entry("penstock.cli.consume:consume", "Print the messages of a topic."),
+    "group": Entry("penstock.cli.group:group", "Look at consumer groups and move them."),
     "message": Entry("penstock.cli.message:message", "Look at single messages."),
     "log": Entry("penstock.cli.log:log", "Look into the files of a data folder."),
     "completion": Entry("penstock.cli.completion:completion", "Print what makes a shell complete commands."),

@@ -1,9 +1,13 @@
 """Options and arguments that several commands have, and the types of their values."""
 
 import sys
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import Cluster
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 # Whoever presses TAB does not wait long.
@@ -33,21 +37,41 @@ class TopicName(click.ParamType[str, Any]):
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        from penstock.cli.running import run
-        from penstock.client.cluster import Cluster
-
-        async def names(cluster: Cluster) -> list[str]:
+        async def names(cluster: "Cluster") -> list[str]:
             topics = await cluster.all_topics(timeout_ms=COMPLETION_TIMEOUT_MS)
             return [topic.name for topic in topics if not topic.is_internal]
 
-        try:
-            found = run(ctx.params.get("bootstrap") or DEFAULT_BOOTSTRAP, names)
-        except click.ClickException:
-            # There is no good place for an error while somebody is typing.
-            return []
-        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+        return _complete(ctx, incomplete, names)
+
+
+class GroupName(click.ParamType[str, Any]):
+    """A consumer group; the shell is offered those that there are."""
+
+    name = "group"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from penstock.client.groups import all_listed, list_groups
+
+        async def names(cluster: "Cluster") -> list[str]:
+            return [each.group for each in all_listed(await list_groups(cluster, timeout_ms=COMPLETION_TIMEOUT_MS))]
+
+        return _complete(ctx, incomplete, names)
+
+
+def _complete(ctx: click.Context, incomplete: str, names: "Callable[[Cluster], Awaitable[list[str]]]") -> list[Any]:
+    from click.shell_completion import CompletionItem
+
+    from penstock.cli.running import run
+
+    try:
+        found = run(ctx.params.get("bootstrap") or DEFAULT_BOOTSTRAP, names)
+    except click.ClickException:
+        # There is no good place for an error while somebody is typing.
+        return []
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 
 bootstrap_option = click.option(

@@ -1,5 +1,6 @@
 """What commands print: the same rows as a table for people or as JSON for programs."""
 
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -40,17 +41,41 @@ class Timestamp(int):
         return f"{date:%Y-%m-%dT%H:%M:%S}.{milliseconds:03}Z"
 
 
-def show_json(value: object) -> None:
+class Duration(float):
+    """Seconds: a number in JSON, in its largest units in a table; infinite is never."""
+
+    def __str__(self) -> str:
+        if math.isinf(self):
+            return "never"
+        if 0 < self < 10:
+            return f"{float(self):.1f} s"
+        seconds = round(self)
+        for unit, size, finer, finer_size in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+            if seconds >= size:
+                rest = seconds % size // finer_size
+                return f"{seconds // size}{unit} {rest}{finer}" if rest else f"{seconds // size}{unit}"
+        return f"{seconds} s"
+
+
+class Rate(float):
+    """So many in a second."""
+
+    def __str__(self) -> str:
+        return f"{float(self):,.1f}/s"
+
+
+def show_json(value: object, *, indent: int | None = 2) -> None:
+    """Without an indent it is one line, as for a row of many."""
     import json
 
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(json.dumps(value, indent=indent, ensure_ascii=False))
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Row], *, indent: int = 0) -> None:
     """On a terminal it is fitted to the width; elsewhere every row is one line, whole."""
     titles = [column.replace("_", " ").upper() for column in columns]
     cells = [[row[column] for column in columns] for row in rows]
-    numeric = [all(isinstance(row[number], int | None) for row in cells) for number in range(len(columns))]
+    numeric = [all(isinstance(row[number], int | float | None) for row in cells) for number in range(len(columns))]
     texts = [[cell_text(cell) for cell in row] for row in cells]
     if sys.stdout.isatty():
         _show_rich_table(titles, texts, numeric, indent)
@@ -77,7 +102,7 @@ def cell_text(cell: object) -> str:
             return NOTHING
         case bool():
             return "yes" if cell else "no"
-        case Size() | Timestamp():
+        case Size() | Timestamp() | Duration() | Rate():
             return str(cell)
         case int():
             return f"{cell:,}"

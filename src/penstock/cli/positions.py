@@ -1,5 +1,9 @@
-"""Places in a partition as users write them: `beginning`, `end`, an offset, so many from the end, or a time."""
+"""Places in a partition as users write them: `beginning`, `end`, an offset, so many from the end, a time, or so long
+ago."""
 
+import re
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -40,16 +44,36 @@ class Position:
                 return min(max(at_time, earliest), latest) if at_time >= 0 else latest
 
 
-def parse_position(text: str) -> Position:
+# Kafka's words for the ends, and ours.
+WORDS = {"beginning": Kind.BEGINNING, "end": Kind.END, "earliest": Kind.BEGINNING, "latest": Kind.END}
+
+UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+){unit})?" for unit in UNITS_MS), re.ASCII)
+
+
+def parse_position(text: str, *, now_ms: int | None = None) -> Position:
     """ValueError, saying what can be written, if it is none."""
-    if text in ("beginning", "end"):
-        return Position(Kind(text))
+    if (word := WORDS.get(text)) is not None:
+        return Position(word)
     if text.startswith("@"):
         return Position(Kind.TIME, parse_time(text[1:]))
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit():
         return Position(Kind.OFFSET if digits == text else Kind.FROM_END, int(digits))
-    raise ValueError(f"{text!r} is none of: beginning, end, an offset, -N for the last N, @timestamp")
+    if digits != text and (ago_ms := parse_duration(digits)) is not None:
+        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        return Position(Kind.TIME, max(0, now_ms - ago_ms))
+    raise ValueError(
+        f"{text!r} is none of: beginning, end, an offset, -N for the last N, @timestamp, -1h30m for so long ago"
+    )
+
+
+def parse_duration(text: str) -> int | None:
+    """Milliseconds, from a number with a unit or several, such as 90s or 1d12h; None if it is none."""
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        return None
+    return sum(int(count) * UNITS_MS[unit] for unit, count in match.groupdict().items() if count)
 
 
 def parse_time(text: str) -> int:
@@ -70,8 +94,9 @@ class PositionType(click.ParamType[Position, Any]):
 
     name = "position"
 
-    def __init__(self, *kinds: Kind) -> None:
+    def __init__(self, *kinds: Kind, words: Sequence[str] = ("beginning", "end")) -> None:
         self._kinds = kinds or tuple(Kind)
+        self._words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
         if isinstance(value, Position):
@@ -87,5 +112,5 @@ class PositionType(click.ParamType[Position, Any]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
 
-        words = [kind.value for kind in (Kind.BEGINNING, Kind.END) if kind in self._kinds]
+        words = [word for word in self._words if WORDS[word] in self._kinds]
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]

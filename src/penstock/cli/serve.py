@@ -51,6 +51,7 @@ def serve(  # noqa: PLR0917 - click names its parameters
     \b
     penstock serve
     penstock serve --data-dir ./data --listen 127.0.0.1:9092 -X num.partitions=3
+    penstock serve -X penstock.metrics.listen=127.0.0.1:9404
     """
     from penstock.broker.config.settings import load_settings
     from penstock.broker.config.values import ConfigError
@@ -75,4 +76,7 @@ def _tell(broker: "Broker") -> None:
     host, port = broker.address
     click.echo(f"Penstock {__version__}, broker {broker.node_id} of cluster {broker.cluster_id}, is ready.")
     click.echo(f"Connect any Kafka client to {host}:{port}; data is in {broker.data_path}. Ctrl-C stops it.")
+    if broker.metrics_address is not None:
+        host, port = broker.metrics_address
+        click.echo(f"Metrics for Prometheus are at http://{f'[{host}]' if ':' in host else host}:{port}/metrics.")
     sys.stdout.flush()

@@ -219,8 +219,8 @@ def add_partitions(name: str, count: int, bootstrap: str) -> None:
     "--before",
     type=PositionType(Kind.OFFSET, Kind.TIME, Kind.END),
     required=True,
-    metavar="OFFSET|@TIME|end",
-    help="What lies before it is deleted.",
+    metavar="OFFSET|@TIME|-7d|end",
+    help="What lies before it is deleted; -7d is what is older than seven days (d, h, m, s, ms).",
 )
 @output_option
 @yes_option

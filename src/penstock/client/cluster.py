@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from penstock.client.connection import CONNECT_TIMEOUT_MS, REQUEST_TIMEOUT_MS, Address, Connection
+from penstock.client.coordinators import Coordinators
 from penstock.client.errors import (
     BadReplyError,
     BrokerError,
@@ -102,6 +103,7 @@ class Cluster:
         self._controller_id = -1
         self._are_brokers_stale = True
         self._topics: dict[str, _Told] = {}
+        self._coordinators = Coordinators()
         self._asking = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -187,25 +189,13 @@ class Cluster:
         """One request to each broker that leads some of the partitions, and the outcome of every partition. Those whose
         error may pass are asked for again, of whoever leads them then."""
 
-        async def ask(broker: Broker, targets: list[Target], tries: Tries[TopicPartition, T]) -> None:
-            keys = {target.key for target in targets}
-            try:
-                connection = await self._connect_broker(broker, polling=terms.polling)
-                tries.in_flight.update(keys)
-                answers = read(await self._exchange(connection, build(targets), terms), targets)
-            except ClientError as error:
-                tries.outcomes.update(dict.fromkeys(keys, error))
-            else:
-                missing = BadReplyError(f"broker {broker.id} left out what it was asked for; its log may say why")
-                tries.outcomes.update({key: answers.get(key, missing) for key in keys})
-            tries.in_flight.difference_update(keys)
-
         async def attempt(tries: Tries[TopicPartition, T]) -> None:
             routes = await self._route(tries)
             used = {target.topic: self._topics.get(target.topic) for targets in routes.values() for target in targets}
             async with asyncio.TaskGroup() as group:
                 for broker, targets in routes.items():
-                    group.create_task(ask(broker, targets, tries))
+                    keys = {target.key for target in targets}
+                    group.create_task(self._ask(broker, keys, targets, tries, build=build, read=read, terms=terms))
             for key in tries.remaining:
                 if isinstance(tries.outcomes[key], ClientError):
                     self._forget(key.topic, used.get(key.topic))
@@ -229,6 +219,55 @@ class Cluster:
         )
         return unwrap(outcomes)[partition]
 
+    async def coordinator(self, group: str, *, timeout_ms: int | None = None) -> Broker:
+        """The broker that coordinates a group; waited for, until the deadline, while there is none."""
+
+        async def attempt(tries: Tries[str, Broker]) -> None:
+            for broker in await self._route_groups(tries):
+                tries.outcomes[group] = broker
+
+        found: dict[str, Broker | ClientError] = await self._settle([group], attempt, Terms(timeout_ms=timeout_ms))
+        return unwrap(found)[group]
+
+    async def request_to_coordinators(
+        self,
+        groups: Iterable[str],
+        build: Callable[[Sequence[str]], Message],
+        read: Callable[[Any, Sequence[str]], Mapping[str, T | ClientError]],
+        *,
+        one_by_one: bool = False,
+        terms: Terms = DEFAULT_TERMS,
+    ) -> dict[str, T | ClientError]:
+        """One request to each broker that coordinates some of the groups, or with `one_by_one` one for each group, and
+        the outcome of every group. Those whose error may pass are asked for again, of whoever coordinates them then."""
+
+        async def attempt(tries: Tries[str, T]) -> None:
+            routes = await self._route_groups(tries)
+            async with asyncio.TaskGroup() as tasks:
+                for broker, names in routes.items():
+                    for part in [[name] for name in names] if one_by_one else [names]:
+                        tasks.create_task(self._ask(broker, part, part, tries, build=build, read=read, terms=terms))
+            for broker, names in routes.items():
+                for name in names:
+                    if isinstance(tries.outcomes[name], ClientError):
+                        self._coordinators.forget(name, broker)
+
+        return await self._settle(groups, attempt, terms)
+
+    async def request_to_coordinator(
+        self,
+        group: str,
+        message: Message,
+        read: Callable[[Any], T],
+        *,
+        terms: Terms = DEFAULT_TERMS,
+    ) -> T:
+        """The same for one group; `read` raises the error that it finds."""
+        outcomes = await self.request_to_coordinators(
+            [group], lambda _: message, lambda response, _: {group: read(response)}, terms=terms
+        )
+        return unwrap(outcomes)[group]
+
     async def with_near_names(self, outcomes: dict[K, V | ClientError]) -> dict[K, V | ClientError]:
         """The same outcomes, in which the error about an unknown topic says which names look like it."""
         unknown = {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, UnknownTopicError)}
@@ -250,6 +289,46 @@ class Cluster:
     async def _exchange(self, connection: Connection, message: Message, terms: Terms) -> Any:
         timeout_ms = self.request_timeout_ms + terms.hold_ms
         return await connection.request(message, versions=terms.versions, timeout_ms=timeout_ms)
+
+    async def _ask(
+        self,
+        broker: Broker,
+        keys: Collection[K],
+        parts: Sequence[Any],
+        tries: Tries[K, T],
+        *,
+        build: Callable[[Any], Message],
+        read: Callable[[Any, Any], Mapping[K, T | ClientError]],
+        terms: Terms,
+    ) -> None:
+        """One request of a try; every key gets its outcome."""
+        try:
+            connection = await self._connect_broker(broker, polling=terms.polling)
+            tries.in_flight.update(keys)
+            answers = read(await self._exchange(connection, build(parts), terms), parts)
+        except ClientError as error:
+            tries.outcomes.update(dict.fromkeys(keys, error))
+        else:
+            missing = BadReplyError(f"broker {broker.id} left out what it was asked for; its log may say why")
+            tries.outcomes.update({key: answers.get(key, missing) for key in keys})
+        tries.in_flight.difference_update(keys)
+
+    async def _route_groups(self, tries: Tries[str, Any]) -> dict[Broker, list[str]]:
+        """Whom to ask about which groups; those of which that cannot be said get their outcome."""
+        found = self._coordinators.recall(tries.remaining)
+        if missing := [group for group in tries.remaining if group not in found]:
+            try:
+                found |= await self._coordinators.find(missing, await self._any_connection(), self.request_timeout_ms)
+            except ClientError as error:
+                found |= dict.fromkeys(missing, error)
+        routes: dict[Broker, list[str]] = {}
+        for group in tries.remaining:
+            broker = found[group]
+            if isinstance(broker, ClientError):
+                tries.outcomes[group] = broker
+            else:
+                routes.setdefault(broker, []).append(group)
+        return routes
 
     async def _route(self, tries: Tries[TopicPartition, Any]) -> dict[Broker, list[Target]]:
         """Whom to ask for what; the partitions of which that cannot be said get their outcome."""

@@ -85,6 +85,16 @@ class UnknownPartitionError(BrokerError):
         self.count = count
 
 
+class UnknownGroupError(BrokerError):
+    """There is no such group; `near` are existing ones that look like it."""
+
+    def __init__(self, group: str, near: Sequence[str] = ()) -> None:
+        question = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        super().__init__(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}", f"there is no such group{question}")
+        self.group = group
+        self.near = tuple(near)
+
+
 # The broker gave up waiting, or failed on the way: the change may be made all the same, now or later.
 IN_DOUBT = frozenset(
     {
@@ -127,6 +137,13 @@ def topic_outcome(topic: str, code: int, message: str | None, value: V) -> V | C
     return outcome(code, f"topic {topic!r}", message, value)
 
 
+def group_outcome(group: str, code: int, message: str | None, value: V) -> V | ClientError:
+    """The same for what is asked about a group."""
+    if code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return UnknownGroupError(group)
+    return outcome(code, f"group {group!r}", message, value)
+
+
 def unanswered(about: str) -> ClientError:
     return BadReplyError(f"{about}: the broker's answer does not mention it; its log may say why", outcome_unknown=True)
 
@@ -150,6 +167,9 @@ _ADVICE = {
     ErrorCode.REQUEST_TIMED_OUT: "the broker could not finish in time and may still do so: look before you ask again",
     ErrorCode.MESSAGE_TOO_LARGE: "send smaller batches, or raise the topic's max.message.bytes",
     ErrorCode.NETWORK_EXCEPTION: "the broker lost its connection to another one",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the group's coordinator is just being loaded: ask again",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "no broker coordinates the group now: wait until one does",
+    ErrorCode.NOT_COORDINATOR: "another broker coordinates the group now: ask that one",
     ErrorCode.INVALID_TOPIC_EXCEPTION: (
         "a topic's name has 1 to 249 letters, digits, dots, underscores or dashes, and is neither '.' nor '..'"
     ),
@@ -157,6 +177,12 @@ _ADVICE = {
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (
         "written, but by fewer replicas than min.insync.replicas asks for: look before you send it again"
     ),
+    ErrorCode.INVALID_GROUP_ID: "a group has a name that is not empty",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members, and nobody else may do this: stop them first",
+    ErrorCode.REBALANCE_IN_PROGRESS: "the group is just sharing out its partitions anew: ask again",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "you may not do this with the group: ask for an ACL that allows it",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members: stop them first, or wait until their sessions have ended",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "members of the group read this topic: stop them first",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "you may not do this with the topic: ask for an ACL that allows it",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "you may not do this with the cluster: ask for an ACL that allows it",
     ErrorCode.UNSUPPORTED_VERSION: "the broker does not speak this version of the request: upgrade it",

@@ -15,6 +15,7 @@ from penstock.protocol.error_codes import ErrorCode
 WINDOW: Final = 5
 SNAPSHOT_VERSION: Final = 1
 _SEQUENCES: Final = 0x8000_0000
+_NO_END: Final = 0x7FFF_FFFF_FFFF_FFFF
 _ENTRY: Final = Struct("<qhqB")
 _BATCH: Final = Struct("<iiqq")
 
@@ -113,16 +114,21 @@ class Producers:
         for number in silent:
             del self._producers[number]
 
-    def snapshot(self) -> bytes:
-        """Version 1, little-endian. Each producer: i64 id, i16 epoch, i64 last used ms, u8 batches; each batch of it:
+    def snapshot(self, end_offset: int = _NO_END) -> bytes:
+        """What is known of batches before an offset. Of a producer that has five behind it nothing is told, and nothing
+        is missed: it has answers to all that came before them.
+
+        Version 1, little-endian. Each producer: i64 id, i16 epoch, i64 last used ms, u8 batches; each batch of it:
         i32 first sequence, i32 last sequence, i64 base offset, i64 timestamp."""
         parts = []
         for number, producer in self._producers.items():
-            parts.append(_ENTRY.pack(number, producer.epoch, producer.last_used_ms, len(producer.batches)))
-            parts += [
-                _BATCH.pack(batch.first_sequence, batch.last_sequence, batch.base_offset, batch.timestamp)
-                for batch in producer.batches
-            ]
+            batches = [batch for batch in producer.batches if batch.base_offset < end_offset]
+            if batches:
+                parts.append(_ENTRY.pack(number, producer.epoch, producer.last_used_ms, len(batches)))
+                parts += [
+                    _BATCH.pack(batch.first_sequence, batch.last_sequence, batch.base_offset, batch.timestamp)
+                    for batch in batches
+                ]
         return b"".join(parts)
 
     @classmethod

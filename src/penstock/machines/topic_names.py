@@ -2,6 +2,11 @@
 
 import re
 
+from penstock.machines.groups.sharding import OFFSETS_TOPIC
+
+INTERNAL = frozenset({OFFSETS_TOPIC})
+"""Topics that the cluster makes and writes itself. Clients may read them."""
+
 MAX_LENGTH = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 

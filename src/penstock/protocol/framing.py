@@ -8,6 +8,7 @@ from typing import Any
 from penstock.protocol.errors import DecodeError
 
 LENGTH = Struct(">i")
+_unpack_length = LENGTH.unpack_from
 DEFAULT_LIMIT = 100 * 1024 * 1024
 # The first bytes of a TLS handshake record, which on a plaintext port would be read as a length of 369 million or so.
 TLS_HELLO = b"\x16\x03"
@@ -35,8 +36,11 @@ class FrameReader:
         position, end = 0, len(data)
         if self._tail:
             position = self._finish_tail(data, frames)
+        limit = self.limit
         while end - position >= 4 and len(frames) < at_most:
-            length = self._checked(LENGTH.unpack_from(data, position)[0], data[position : position + 2])
+            length = _unpack_length(data, position)[0]
+            if not 0 <= length <= limit:
+                self._check(length, data[position : position + 2])
             behind = position + 4 + length
             if behind > end:
                 break
@@ -60,7 +64,8 @@ class FrameReader:
             tail += data[:taken]
             if len(tail) < 4:
                 return taken
-        length = self._checked(LENGTH.unpack_from(tail)[0], tail[:2])
+        length: int = _unpack_length(tail)[0]
+        self._check(length, tail[:2])
         missing = min(4 + length - len(tail), len(data) - taken)
         tail += data[taken : taken + missing]
         if len(tail) == 4 + length:
@@ -68,9 +73,9 @@ class FrameReader:
             self._tail = bytearray()
         return taken + missing
 
-    def _checked(self, length: int, start: bytes | bytearray | memoryview) -> int:
+    def _check(self, length: int, start: bytes | bytearray | memoryview) -> None:
         if 0 <= length <= self.limit:
-            return length
+            return
         if start == TLS_HELLO:
             raise DecodeError("a TLS handshake on a plaintext port: the client must use the TLS listener, or no TLS")
         if length < 0:

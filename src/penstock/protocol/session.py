@@ -2,8 +2,10 @@
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from struct import Struct, error
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.protocol.apis import Api, api
 from penstock.protocol.codec import decode, decoder, encoder
@@ -24,7 +26,7 @@ class Request:
     correlation_id: int
     client_id: str | None
     body: memoryview
-    reply: list[Any] | None = None
+    written: list[Any] | None = None
     answered: bool = False
 
     @property
@@ -42,44 +44,59 @@ class Request:
             raise
 
 
-class ServerSession:
-    """The broker's end."""
+R = TypeVar("R", bound=Request)
 
-    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+
+class ServerSession(Generic[R]):
+    """The broker's end. `make` is what requests become."""
+
+    def __init__(self, make: Callable[[Api, int, int, str | None, memoryview], R], limit: int = DEFAULT_LIMIT) -> None:
         self.frames = FrameReader(limit)
-        self._unanswered: deque[Request] = deque()
+        self._make = make
+        self._unanswered: deque[R] = deque()
 
     @property
     def unanswered(self) -> int:
         return len(self._unanswered)
 
-    def receive(self, data: bytes | memoryview, at_most: int = sys.maxsize) -> list[Request]:
+    def receive(self, data: bytes | memoryview, at_most: int = sys.maxsize) -> list[R]:
         """The requests that these bytes complete; what comes behind so many of them is kept for `more`. DecodeError
         means that the connection has to be closed."""
         return self._read(self.frames.feed(memoryview(data), at_most))
 
-    def more(self, at_most: int) -> list[Request]:
+    def more(self, at_most: int) -> list[R]:
         """Requests that were kept."""
         return self._read(self.frames.more(at_most))
 
-    def _read(self, frames: list[memoryview]) -> list[Request]:
-        requests = [read_request(received) for received in frames]
+    def _read(self, frames: list[memoryview]) -> list[R]:
+        make = self._make
+        requests = [read_request(received, make) for received in frames]
         self._unanswered.extend(requests)
         return requests
 
-    def answer(self, request: Request, response: Message | None, version: int | None = None) -> list[Any]:
+    def answer(self, request: R, response: Message | None, version: int | None = None) -> list[Any]:
         """Give a request its reply (None: it wants none) and get the chunks that may now be sent: none while an earlier
         request is unanswered, and perhaps several replies at once."""
-        assert not request.answered, "a request is answered once"
+        written = None
         if response is not None:
-            request.reply = write_response(request, response, request.version if version is None else version)
+            written = write_response(request, response, request.version if version is None else version)
+        return self.answer_written(request, written)
+
+    def answer_written(self, request: R, reply: list[Any] | None) -> list[Any]:
+        """The same with a reply that is in chunks already, framed."""
+        assert not request.answered, "a request is answered once"
+        request.written = reply
         request.answered = True
-        chunks: list[Any] = []
-        while self._unanswered and self._unanswered[0].answered:
-            chunks += self._unanswered.popleft().reply or ()
+        waiting = self._unanswered
+        if waiting[0] is not request:
+            return []
+        chunks = reply or []
+        waiting.popleft()
+        while waiting and waiting[0].answered:
+            chunks = chunks + (waiting.popleft().written or [])
         return chunks
 
-    def abandon(self) -> list[Request]:
+    def abandon(self) -> list[R]:
         """The connection is gone: what was left, answered or not."""
         left, self._unanswered = list(self._unanswered), deque()
         return left
@@ -138,18 +155,40 @@ class ClientSession:
         return Reply(correlation_id, decode(kind.response, version, received, position))
 
 
-def read_request(received: memoryview) -> Request:
+def read_request(received: memoryview, make: Callable[[Api, int, int, str | None, memoryview], R]) -> R:
     """The request in a frame. An API that we have no tables for cannot even have its header read."""
-    if len(received) < 8:
-        raise DecodeError(f"a request of {len(received)} bytes has no header")
-    key = int.from_bytes(received[:2], "big", signed=True)
-    version = int.from_bytes(received[2:4], "big", signed=True)
     try:
-        kind = api(key)
+        key, version, correlation_id, length = _HEADER(received)
+    except error:
+        raise DecodeError(f"a request of {len(received)} bytes has no header") from None
+    try:
+        kind, is_flexible = _KINDS.get((key, version)) or _learn_kind(key, version)
     except KeyError:
         raise DecodeError(f"unknown API key {key}") from None
+    position = _HEADER_SIZE + max(length, 0)
+    try:
+        if length >= -1 and position + is_flexible <= len(received) and not (is_flexible and received[position]):
+            client_id = None if length < 0 else str(received[_HEADER_SIZE:position], "utf-8")
+            return make(kind, version, correlation_id, client_id, received[position + is_flexible :])
+    except UnicodeDecodeError:
+        pass
+    # Something is unusual about it: tagged fields, or damage, which the tables know how to name.
     header, position = decoder(RequestHeader, kind.request_header_version(version))(received, 0)
-    return Request(kind, version, header.correlation_id, header.client_id, received[position:])
+    return make(kind, version, correlation_id, header.client_id, received[position:])
+
+
+# Key, version, correlation id, and the length of the client id.
+_HEADER = Struct(">hhih").unpack_from
+_HEADER_SIZE = 10
+_KINDS: dict[tuple[int, int], tuple[Api, bool]] = {}
+
+
+def _learn_kind(key: int, version: int) -> tuple[Api, bool]:
+    kind = api(key)
+    known = kind, kind.request_header_version(version) == 2
+    if version in kind.request.schema.versions:
+        _KINDS[key, version] = known
+    return known
 
 
 def write_response(request: Request, response: Message, version: int) -> list[Any]:
@@ -164,17 +203,13 @@ def write_response(request: Request, response: Message, version: int) -> list[An
 def _joined(chunks: list[Any]) -> list[Any]:
     """The small pieces of a message put together, so that nobody has to deal with each of them again. What is no bytes,
     such as a range of a file, stays as it is."""
-    try:
+    others = [number for number, chunk in enumerate(chunks) if type(chunk) is not bytes]
+    if not others:
         return [b"".join(chunks)]
-    except TypeError:
-        pass
     joined: list[Any] = []
-    pieces: list[bytes] = []
-    for chunk in chunks:
-        if isinstance(chunk, bytes):
-            pieces.append(chunk)
-        else:
-            joined += b"".join(pieces), chunk
-            pieces = []
-    joined.append(b"".join(pieces))
+    begin = 0
+    for number in others:
+        joined += b"".join(chunks[begin:number]), chunks[number]
+        begin = number + 1
+    joined.append(b"".join(chunks[begin:]))
     return joined

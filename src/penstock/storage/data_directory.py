@@ -9,6 +9,7 @@
             <base offset>.log           a segment: record batches as received
             <base offset>.index         its offsets, sparse
             <base offset>.timeindex     its timestamps, sparse
+            <base offset>.deleted       was a segment, and is about to go
             <offset>.snapshot           checkpoint: what the rules knew about producers
             identity                    checkpoint: whose log this is, in bytes of the owner's
             leader-epochs               checkpoint: which epoch began where
@@ -20,18 +21,21 @@ names and end offsets as in `recovery-points`.
 
 import os.path
 import re
+from collections.abc import Callable
 from struct import Struct
 
 from penstock.storage.checkpoint import TEMPORARY, read_checkpoint, remove_checkpoint, write_checkpoint
 from penstock.storage.descriptors import Descriptors
-from penstock.storage.errors import DirectoryRefusedError
-from penstock.storage.files import Files
+from penstock.storage.errors import DirectoryRefusedError, LogOfflineError, SyncFailedError
+from penstock.storage.files import Files, lacks_space
 from penstock.storage.flusher import Flusher
+from penstock.storage.index import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.index_cache import IndexCache
-from penstock.storage.log import Log, LogConfig, read_identity
+from penstock.storage.log import Log, LogConfig
+from penstock.storage.log_directory import read_identity
 from penstock.storage.recovery import RecoveryReport, open_log
 from penstock.storage.recovery_points import RecoveryPoints, pack_offsets, unpack_offsets
-from penstock.storage.segment import SegmentContext
+from penstock.storage.segment import LOG_FILE, SegmentContext
 
 FORMAT = 1
 LOCK_FILE = "lock"
@@ -41,15 +45,30 @@ _FOLDER_KIND = b"FOLD"
 _CLEAN_KIND = b"CLEN"
 _CLEAN_VERSION = 1
 _EPOCH = Struct("<q")
+# Below this much free space a deletion begins with the files that are large.
+ROOM_TO_DELETE = 64 * 1024
 _PARTITION_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 
 
 class DataDirectory:
-    """Open from construction to `close`; only a close after everything was flushed leaves the clean marker."""
+    """Open from construction to `close`; only a close after everything was flushed leaves the clean marker.
 
-    def __init__(self, path: str, files: Files, *, cluster_id: str | None = None, descriptors: int = 1000) -> None:
+    `unlink_later` takes calls that unlink files which are of no use to anybody, and makes them when it likes, in a
+    thread perhaps: a large file takes its time. Without it they are made at once."""
+
+    def __init__(
+        self,
+        path: str,
+        files: Files,
+        *,
+        cluster_id: str | None = None,
+        descriptors: int = 1000,
+        unlink_later: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
         self.path = path
+        self.failure: OSError | None = None
         self._files = files
+        self._unlink_later = unlink_later
         self._take(cluster_id)
         try:
             self._points = RecoveryPoints(files, path)
@@ -64,7 +83,7 @@ class DataDirectory:
         self._indexes = IndexCache()
         self._logs: dict[str, Log] = {}
         self.reports: dict[str, RecoveryReport] = {}
-        self.flusher = Flusher(files, self._lock, self._points, self.name_of)
+        self.flusher = Flusher(files, self._lock, self._points, name_of=self.name_of, failed=self.sync_failed)
 
     @property
     def was_clean(self) -> bool:
@@ -81,6 +100,7 @@ class DataDirectory:
         identity, what lies here under the same name but belongs to another is set aside, not opened and not deleted."""
         name = f"{topic}-{partition}"
         if name not in self._logs:
+            self._check_online()
             match = _PARTITION_NAME.fullmatch(name)
             if match is None or match.groups() != (topic, str(partition)) or topic in (".", ".."):
                 raise ValueError(f"{name!r} cannot be a folder: a topic has 1 to 249 letters, digits, '.', '_' and '-'")
@@ -91,48 +111,70 @@ class DataDirectory:
                 self._set_aside(name, "stray")
             config = config or LogConfig()
             context = SegmentContext(self._files, self._descriptors, self._indexes, config.index_interval_bytes)
-            self._logs[name], self.reports[name] = open_log(
-                f"{self.path}/{name}",
-                context,
-                config,
-                recovery_point=self._points.get(name),
-                clean_end=self._clean_ends.get(name),
-                identity=identity,
-                owner=self,
-            )
+            try:
+                self._logs[name], self.reports[name] = open_log(
+                    path,
+                    context,
+                    config,
+                    recovery_point=self._points.get(name),
+                    clean_end=self._clean_ends.get(name),
+                    identity=identity,
+                    owner=self,
+                )
+            except SyncFailedError as error:
+                self.sync_failed(error)
+                raise
             self._clean_ends.pop(name, None)
         return self._logs[name]
 
     def delete(self, topic: str, partition: int) -> None:
         """Delete a partition's log for good. It is gone under its name at once, whatever happens then."""
+        self._check_online()
         name = f"{topic}-{partition}"
         if name in self._logs:
             self._logs.pop(name).let_go()
             self.reports.pop(name, None)
         if self._files.stat(f"{self.path}/{name}") is not None:
-            _remove_tree(self._files, self._set_aside(name, "delete"))
+            if self._files.free_bytes(self.path) < ROOM_TO_DELETE:
+                # On a disk that is full to the last byte, even deleting takes a few.
+                _remove_segments(self._files, f"{self.path}/{name}")
+            aside = self._set_aside(name, "delete")
+            self._unlink(lambda: _remove_tree(self._files, aside))
 
-    def close(self, *, broker_epoch: int = 0) -> None:
-        """Flush everything, and leave the marker that lets the next start trust it. What failed is not marked clean,
-        and the folder is free for others in any case."""
+    def close(self, *, broker_epoch: int = 0) -> bool:
+        """Flush everything, and leave the marker that lets the next start trust it; False if the disk has failed or has
+        no room for a marker. What failed is not marked clean, and the folder is free for others in any case."""
         try:
-            if self.flusher.has_work:
-                self.flusher.flush()
-            ends = dict(self._clean_ends)
-            for name, log in self._logs.items():
-                log.close()
-                if log.failure is None:
-                    ends[name] = log.end_offset
-                    self._points.set(name, log.end_offset)
-            self._points.save()
-            payload = _EPOCH.pack(broker_epoch) + pack_offsets(ends)
-            write_checkpoint(self._files, f"{self.path}/{CLEAN_SHUTDOWN_FILE}", _CLEAN_KIND, _CLEAN_VERSION, payload)
+            return self.failure is None and self._close_in_order(broker_epoch)
         finally:
             self.flusher.close()
             for log in self._logs.values():
                 log.let_go()
             self._descriptors.close()
             self._files.close(self._lock)
+
+    def _close_in_order(self, broker_epoch: int) -> bool:
+        for log in self._logs.values():
+            if log.is_dirty and log.failure is None:
+                # Also what there was no room for until now.
+                self.flusher.mark(log)
+        if self.flusher.has_work:
+            self.flusher.flush()
+        ends = dict(self._clean_ends)
+        for name, log in self._logs.items():
+            log.close()
+            if log.failure is None and not log.is_dirty:
+                ends[name] = log.end_offset
+                self._points.set(name, log.end_offset)
+        payload = _EPOCH.pack(broker_epoch) + pack_offsets(ends)
+        try:
+            self._points.save()
+            write_checkpoint(self._files, f"{self.path}/{CLEAN_SHUTDOWN_FILE}", _CLEAN_KIND, _CLEAN_VERSION, payload)
+        except OSError as error:
+            if not lacks_space(error):
+                raise
+            return False
+        return True
 
     # What logs ask of us
 
@@ -144,6 +186,25 @@ class DataDirectory:
         if self._points.get(name) > offset:
             self._points.set(name, offset)
             self._points.save()
+
+    def sync_failed(self, error: OSError) -> None:
+        """All logs go offline, for good: what the disk has lost of one it may have lost of any, and does not tell."""
+        self.failure = self.failure or error
+        for log in self._logs.values():
+            log.fail(error)
+
+    def discard(self, path: str) -> None:
+        self._unlink(lambda: self._files.unlink(path))
+
+    def _unlink(self, call: Callable[[], None]) -> None:
+        if self._unlink_later is None:
+            call()
+        else:
+            self._unlink_later(lambda: _unless_gone(call))
+
+    def _check_online(self) -> None:
+        if self.failure is not None:
+            raise LogOfflineError(f"{self.path} is offline after: {self.failure}; restart the broker to recover it")
 
     def name_of(self, log: Log) -> str:
         return log.directory.rpartition("/")[2]
@@ -214,6 +275,21 @@ def _make_directories(files: Files, path: str) -> None:
         _make_directories(files, parent)
         files.make_directory(path)
         files.sync_directory(parent)
+
+
+def _unless_gone(call: Callable[[], None]) -> None:
+    """What is not there need not be unlinked. Whatever else fails: the next start finds it under a name that says that
+    it is to go."""
+    try:
+        call()
+    except OSError:
+        pass
+
+
+def _remove_segments(files: Files, path: str) -> None:
+    for name in files.list(path):
+        if name.endswith((LOG_FILE, OFFSET_INDEX, TIME_INDEX)):
+            files.unlink(f"{path}/{name}")
 
 
 def _remove_tree(files: Files, path: str) -> None:

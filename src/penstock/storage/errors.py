@@ -8,14 +8,21 @@ class StorageError(Exception):
 class CorruptLogError(StorageError):
     """Bytes that were safely on disk are not what they were. Nothing has been cut or served."""
 
-    def __init__(self, path: str, reason: str, *, position: int = 0) -> None:
+    def __init__(self, path: str, reason: str, *, position: int = 0, offset: int | None = None) -> None:
         super().__init__(
             f"{path}, byte {position}: {reason}. The disk lost or changed data that had been flushed; "
             "restore this partition from a replica or a backup, or move its folder away to start it empty"
         )
         self.path = path
         self.position = position
+        # Of the record that should lie there, if that is known.
+        self.offset = offset
         self.reason = reason
+
+    @property
+    def place(self) -> dict[str, str | int | None]:
+        """Where it is, as fields of a log line."""
+        return {"file": self.path, "position": self.position, "offset": self.offset}
 
 
 class CorruptCheckpointError(StorageError):
@@ -38,6 +45,11 @@ class OffsetOutOfRangeError(StorageError):
         self.offset = offset
         self.start = start
         self.end = end
+
+
+class SyncFailedError(StorageError, OSError):
+    """A sync failed: what it should have made durable may be lost, though it can still be read, and a second sync would
+    succeed without it."""
 
 
 class DirectoryRefusedError(StorageError):

@@ -6,7 +6,6 @@ from types import TracebackType
 from penstock.storage.descriptors import Pinned
 from penstock.storage.errors import CorruptLogError
 from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.scan import AT_ONCE
 from penstock.storage.segment import Segment
 
 
@@ -35,7 +34,7 @@ class FileRange:
 
     def verify(self) -> None:
         """CorruptLogError unless every checksum is right, and what checksums do not cover too."""
-        self.segment.verify(self.position, self.position + self.length, self.epochs)
+        self.segment.verify(self.position, self.position + self.length, self.epochs, self.pinned)
 
     @property
     def is_ready(self) -> bool:
@@ -43,12 +42,18 @@ class FileRange:
         return self.is_verified and self.segment.is_cached(self.pinned, self.position, self.length)
 
     def warm(self) -> None:
-        """Read it all, and check what was not checked yet. To be done in a thread."""
-        if not self.is_verified:
+        """Read it all, and check it: what comes from the disk may have changed there. To be done in a thread. What lies
+        before a damaged batch is sound: the range then ends there, and it is who goes on from there that is refused."""
+        if self.is_verified:
+            # Not in memory any more. What the kernel now reads ahead is of the same file, and is to be checked too.
+            self.segment.distrust()
+        try:
             self.verify()
-        else:
-            for position in range(self.position, self.position + self.length, AT_ONCE):
-                self.segment.read(self.pinned, position, min(AT_ONCE, self.position + self.length - position))
+        except CorruptLogError as error:
+            if not self.position < error.position < self.position + self.length:
+                raise
+            self.length = error.position - self.position
+            self.verify()
 
     def read(self) -> bytes:
         data = self.segment.read(self.pinned, self.position, self.length)

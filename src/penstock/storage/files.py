@@ -83,11 +83,17 @@ class Files(Protocol):
     def free_bytes(self, path: str) -> int:
         """Returns what is left for us on the file system of the path."""
 
+    def total_bytes(self, path: str) -> int:
+        """Returns the size of the file system of the path."""
+
     def start_writeback(self, fd: int, position: int, size: int) -> None:
         """Hints that this range will be synced soon, so that the sync finds less to do."""
 
     def is_cached(self, fd: int, position: int, size: int) -> bool:
         """Guesses, by a few samples, whether the range can be read without waiting for the disk."""
+
+    def drop_cached(self, fd: int, position: int, size: int) -> None:
+        """Hints that this range will not be read again soon, so that memory is left to others."""
 
 
 def write_all(files: Files, fd: int, buffers: Sequence[Buffer], position: int) -> int:
@@ -107,10 +113,41 @@ def write_all(files: Files, fd: int, buffers: Sequence[Buffer], position: int) -
         buffers = _after(buffers, written)
 
 
+def lacks_space(error: BaseException) -> bool:
+    """Whether something could not be written because the disk, or our share of it, is full. From a sync it means more
+    than that: bytes that were taken are lost."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def lacks_descriptors(error: BaseException) -> bool:
+    """Whether a file could not even be opened because too many are."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
 def sync_file(files: Files, path: str) -> None:
     """Makes the bytes of the file at a path durable."""
     fd = files.open(path)
     try:
+        files.sync(fd)
+    finally:
+        files.close(fd)
+
+
+def rewrite(files: Files, fd: int, position: int, end: int) -> None:
+    """Writes a range of a file again as it reads, so that the next sync makes it durable whatever happened before.
+
+    After a failed sync Linux has pages in memory that are not on the disk and count as written: a sync leaves them
+    out, and says nothing.
+    """
+    while position < end and (data := files.pread(fd, min(_REWRITE_AT_ONCE, end - position), position)):
+        position += write_all(files, fd, [data], position)
+
+
+def rewrite_file(files: Files, path: str) -> None:
+    """Makes a small file durable whatever happened before."""
+    fd = files.open(path, write=True)
+    try:
+        rewrite(files, fd, 0, files.size(fd))
         files.sync(fd)
     finally:
         files.close(fd)
@@ -124,6 +161,7 @@ def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     return []
 
 
+_REWRITE_AT_ONCE: Final = 1024 * 1024
 _NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 # The kernel reads ahead at least this much, so that a sample speaks for its neighbours.
 _PROBE_EVERY: Final = 128 * 1024
@@ -209,6 +247,10 @@ class RealFiles:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
+
     def is_cached(self, fd: int, position: int, size: int) -> bool:
         if _NO_WAIT is None:
             return False
@@ -224,6 +266,10 @@ class RealFiles:
                 raise
             return False
         return True
+
+    def drop_cached(self, fd: int, position: int, size: int) -> None:
+        if sys.platform == "linux":
+            os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
 
     def start_writeback(self, fd: int, position: int, size: int) -> None:
         # Whatever goes wrong with a hint goes wrong again, and is reported, at the sync.

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from penstock.storage.files import Files, sync_file
-from penstock.storage.log import FlushWork, Log
+from penstock.storage.files import Files, lacks_descriptors, lacks_space, sync_file
+from penstock.storage.log import Log
 from penstock.storage.recovery_points import RecoveryPoints
+from penstock.storage.unflushed import FlushWork
 
 # Up to this many files are synced side by side; more are cheaper to sync with the whole file system (measured).
 SIDE_BY_SIDE = 8
@@ -27,7 +28,8 @@ class FlushRound:
     _run_all: Callable[[Iterable[Callable[[], None]]], None]
 
     def sync(self) -> None:
-        """Make all of it durable. After an OSError nothing is known about any of it; hand the error to `end`."""
+        """Make all of it durable. After an OSError nothing is known about any of it; hand the error to `end`. There is
+        no second try: a sync that follows a failed one succeeds, without the bytes that were lost."""
         fds = [pin.fd for _, work in self.work for pin in work.pins]
         one_by_one = len(fds) <= SIDE_BY_SIDE or not self._files.sync_filesystem(self._root_fd)
         if one_by_one:
@@ -39,7 +41,7 @@ class FlushRound:
                 for path in work.dirt.files if one_by_one else []:
                     sync_file(self._files, path)
                 if work.saves_epochs and log.is_open:
-                    log.epochs.save()
+                    _save_if_there_is_room(log)
                 for directory in work.dirt.directories - done:
                     self._files.sync_directory(directory)
                     done.add(directory)
@@ -49,6 +51,15 @@ class FlushRound:
                     raise
 
 
+def _save_if_there_is_room(log: Log) -> None:
+    """Epochs are in the batches as well: until they are saved, the recovery point stays where the scan finds them."""
+    try:
+        log.epochs.save()
+    except OSError as error:
+        if not lacks_space(error):
+            raise
+
+
 def _sync(files: Files, fd: int) -> Callable[[], None]:
     return lambda: files.sync(fd)
 
@@ -56,11 +67,20 @@ def _sync(files: Files, fd: int) -> Callable[[], None]:
 class Flusher:
     """One for a data folder."""
 
-    def __init__(self, files: Files, root_fd: int, points: RecoveryPoints, name_of: Callable[[Log], str]) -> None:
+    def __init__(
+        self,
+        files: Files,
+        root_fd: int,
+        points: RecoveryPoints,
+        *,
+        name_of: Callable[[Log], str],
+        failed: Callable[[OSError], None],
+    ) -> None:
         self._files = files
         self._root_fd = root_fd
         self._points = points
         self._name_of = name_of
+        self._failed = failed
         self._dirty: dict[Log, None] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._is_flushing = False
@@ -87,15 +107,23 @@ class Flusher:
         return FlushRound(work, self._files, self._root_fd, self._run_all)
 
     def end(self, round: FlushRound, error: OSError | None = None) -> None:
-        """The round is over. With an error all its logs go offline: a failed sync may have dropped the very bytes, and
-        a second one would succeed without them."""
+        """The round is over. With an error the folder goes offline: a failed sync may have dropped the very bytes, and
+        a second one would succeed without them. Only where no file could be opened nothing has happened yet: then the
+        round is to be made again."""
         self._is_flushing = False
+        if error is not None and lacks_descriptors(error):
+            for log, work in round.work:
+                log.put_off_flush(work)
+            return
         for log, work in round.work:
             log.end_flush(work, error)
             if error is None and log.is_open:
-                self._points.set(self._name_of(log), log.flushed_offset)
-                self._points_moved = True
                 self._rolled |= work.dirt.rolled
+                if log.epochs.is_saved_up_to(log.flushed_offset):
+                    self._points.set(self._name_of(log), log.flushed_offset)
+                    self._points_moved = True
+        if error is not None:
+            self._failed(error)
 
     def flush(self) -> None:
         """All three steps at once, for whoever may wait."""

@@ -29,6 +29,10 @@ class IndexCache:
         self.put(stem, index)
         return index
 
+    def peek(self, stem: str) -> SegmentIndex | None:
+        """The index if it is held; to look at it is no use of it."""
+        return self._held.get(stem)
+
     def put(self, stem: str, index: SegmentIndex) -> None:
         self.forget(stem)
         self._held[stem] = index

@@ -43,6 +43,12 @@ class LeaderEpochs:
     def is_saved(self) -> bool:
         return self._saved == tuple(self._entries)
 
+    def is_saved_up_to(self, offset: int) -> bool:
+        """Whether the epochs of all records before an offset are durable."""
+        return self.is_saved or [entry for entry in self._saved if entry[1] < offset] == [
+            entry for entry in self._entries if entry[1] < offset
+        ]
+
     @property
     def latest(self) -> int:
         """The newest epoch, -1 if there is none."""

@@ -4,37 +4,23 @@ One thread of control owns a log. What it does not do by itself is make bytes du
 logs of a data folder together, and tells each how far it got.
 """
 
-import os.path
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
-from struct import Struct
 from typing import Final, Protocol
 
 from penstock.protocol.batch import BEFORE_MAGIC, BatchHeader
-from penstock.storage.checkpoint import read_checkpoint, write_checkpoint, write_first_checkpoint
-from penstock.storage.descriptors import Pinned
-from penstock.storage.errors import (
-    CorruptCheckpointError,
-    CorruptLogError,
-    LogOfflineError,
-    OffsetOutOfRangeError,
-)
+from penstock.storage.errors import CorruptLogError, LogOfflineError, OffsetOutOfRangeError, SyncFailedError
 from penstock.storage.file_range import FileRange
-from penstock.storage.files import Files, sync_file
+from penstock.storage.files import lacks_space
 from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.log_directory import LogDirectory, write_log_start
 from penstock.storage.producer_snapshots import ProducerSnapshots
 from penstock.storage.retention import DAY_MS, SegmentFacts, expired
 from penstock.storage.segment import CutBackError, Segment, SegmentContext
+from penstock.storage.unflushed import Dirt, FlushWork
 
-LOG_START_FILE: Final = "log-start"
-_LOG_START_KIND: Final = b"STRT"
-_LOG_START_VERSION: Final = 1
-_LOG_START: Final = Struct("<q")
-IDENTITY_FILE: Final = "identity"
-_IDENTITY_KIND: Final = b"IDEN"
-_IDENTITY_VERSION: Final = 1
 # An index entry has 31 bits for an offset and 32 for a position.
 MAX_OFFSETS_IN_SEGMENT: Final = 0x7FFF_FFFF
 MAX_SEGMENT_BYTES: Final = 0x7FFF_FFFF
@@ -64,44 +50,11 @@ class LogOwner(Protocol):
     def lower_recovery_point(self, log: "Log", offset: int) -> None:
         """Make durable that nothing from this offset on is known to be flushed."""
 
+    def sync_failed(self, error: OSError) -> None:
+        """The disk has lost bytes that it had taken."""
 
-@dataclass(slots=True)
-class Dirt:
-    """What was written or named since the last flush began."""
-
-    segments: list[Segment] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-    directories: set[str] = field(default_factory=set)
-    rolled: bool = False
-    # How often the log was truncated: a flush that began before a truncation proves nothing about what came after.
-    truncations: int = 0
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.segments or self.directories)
-
-    def add_segment(self, segment: Segment) -> None:
-        if not self.segments or self.segments[-1] is not segment:
-            self.segments.append(segment)
-
-    def forget(self, segment: Segment) -> None:
-        self.segments = [other for other in self.segments if other is not segment]
-
-    def take_back(self, other: "Dirt", segments: list[Segment]) -> None:
-        self.segments = [*segments, *(segment for segment in self.segments if segment not in segments)]
-        self.files += other.files
-        self.directories |= other.directories
-        self.rolled |= other.rolled
-
-
-@dataclass(slots=True, frozen=True)
-class FlushWork:
-    """One log's part in a flush."""
-
-    end_offset: int
-    dirt: Dirt
-    pins: list[Pinned]
-    saves_epochs: bool
+    def discard(self, path: str) -> None:
+        """A file that nobody needs any more: unlink it, in a thread perhaps, since a large one takes its time."""
 
 
 class Log:
@@ -130,11 +83,8 @@ class Log:
         self._context = context
         self._files = context.files
         self._segments = segments
-        self._identity = identity
+        self._place = LogDirectory(self._files, directory, identity)
         self._owner = owner
-        # An empty one may be what a killed process left: its name is not durable.
-        self._has_directory = any(segment.exists for segment in segments) or _has_files(self._files, directory)
-        self._name_is_durable = self._has_directory
         self.flushed_offset = self.end_offset
         self._dirt = Dirt()
         self._is_start_in_doubt = False
@@ -230,7 +180,7 @@ class Log:
         ):
             active = self._roll()
         if not active.exists:
-            self._prepare_directory()
+            self._make_directory()
         try:
             active.append(placed, views, size, end_offset, now_ms)
         except CutBackError as error:
@@ -256,31 +206,12 @@ class Log:
         self._dirt.rolled = True
         return self._segments[-1]
 
-    def _prepare_directory(self) -> None:
-        """A new file's name, and its directory's own, need a sync before anything in it counts as flushed."""
-        if not self._has_directory:
-            if self._files.stat(self.directory) is None:
-                self._files.make_directory(self.directory)
-            self._dirt.directories.add(os.path.dirname(self.directory))
-        self._dirt.directories.add(self.directory)
-        # Even if nothing comes of the write: a file may be there, and the next process will rely on its name.
-        self._owner.became_dirty(self)
-        if not self._has_directory:
-            if self._identity:
-                path = f"{self.directory}/{IDENTITY_FILE}"
-                write_first_checkpoint(self._files, path, _IDENTITY_KIND, _IDENTITY_VERSION, self._identity)
-                self._dirt.files.append(path)
-            if self.epochs.write_first():
-                self._dirt.files.append(self.epochs.path)
-            self._has_directory = True
-
-    def _make_name_durable(self) -> None:
-        """Before anything in the directory is relied on: a directory whose name is lost takes all with it."""
-        if not self._name_is_durable:
-            if self._identity:
-                sync_file(self._files, f"{self.directory}/{IDENTITY_FILE}")
-            self._files.sync_directory(os.path.dirname(self.directory))
-            self._name_is_durable = True
+    def _make_directory(self) -> None:
+        try:
+            self._place.make(self.epochs, self._dirt)
+        finally:
+            if not self._dirt.is_empty:
+                self._owner.became_dirty(self)
 
     # Reading
 
@@ -310,16 +241,20 @@ class Log:
         if offset >= bound:
             return None
         segment = self._segments[self._segment_number(offset)]
-        first = segment.find(offset)
-        if first.header.next_offset > bound:
-            # So says a header that nobody has checked yet: a changed bit may not pass for the end of what is there.
-            segment.verify(first.position, first.position + first.header.size, self.epochs)
-            return None
-        if first.header.size > max_bytes and not at_least_one:
-            return None
-        stop = segment.end_within(first, max_bytes, bound)
-        length = stop - first.position
-        return FileRange(segment, segment.pin(), first.position, length, first.header.base_offset, self.epochs)
+        pinned = segment.pin()
+        try:
+            first = segment.find(offset, pinned)
+            if first.header.next_offset > bound:
+                # So says a header that nobody has checked yet: a changed bit may not pass for the end of what is there.
+                segment.verify(first.position, first.position + first.header.size, self.epochs)
+            elif first.header.size <= max_bytes or at_least_one:
+                length = segment.end_within(first, max_bytes, bound, pinned) - first.position
+                return FileRange(segment, pinned, first.position, length, first.header.base_offset, self.epochs)
+        except BaseException:
+            pinned.release()
+            raise
+        pinned.release()
+        return None
 
     def find_timestamp(self, timestamp: int, *, upper_bound: int | None = None) -> BatchHeader | None:
         """The header of the first batch with a record at or after a time; which record it is, the batch must tell."""
@@ -330,6 +265,13 @@ class Log:
                     if batch.header.last_offset >= self.start_offset:
                         return batch.header if batch.header.next_offset <= bound else None
         return None
+
+    def find_cached(self, offset: int) -> BatchHeader | None:
+        """The header of the batch that holds an offset, if the log does and there is no disk to wait for."""
+        if not self.start_offset <= offset < self.end_offset:
+            return None
+        found = self._segments[self._segment_number(offset)].find_cached(offset)
+        return None if found is None else found.header
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
         """The headers of all batches from the one that holds `offset` on: what producer state is folded from."""
@@ -348,12 +290,12 @@ class Log:
 
     # Producer state, which storage keeps without understanding it
 
-    def save_snapshot(self, data: bytes, *, version: int) -> None:
-        """What the rules know about producers at the end of the log. Durable when it returns."""
+    def save_snapshot(self, data: bytes, *, version: int, offset: int | None = None) -> None:
+        """What the rules know about producers at an offset, the end of the log unless told. Durable when it returns."""
         self._check_online()
-        if self._has_directory:
-            self._make_name_durable()
-            self._snapshots.save(self.end_offset, data, version=version)
+        if self._place.exists:
+            self._place.make_name_durable()
+            self._snapshots.save(self.end_offset if offset is None else offset, data, version=version)
 
     def latest_snapshot(self, *, version: int) -> tuple[int, bytes] | None:
         """The newest snapshot and its offset, from where on `headers` tell the rest; of a version up to this one."""
@@ -374,7 +316,7 @@ class Log:
         # Nothing of the segment stays if it begins with the batch, or if all that comes before is deleted anyway.
         whole = cut.position == 0 or cut.header.base_offset < self.start_offset
         try:
-            self._make_name_durable()
+            self._place.make_name_durable()
             if self._is_start_in_doubt:
                 self._write_start(self.start_offset)
             # Before anything is cut: the next recovery may not take for lost what lies below the recovery point.
@@ -390,6 +332,8 @@ class Log:
             self.epochs.save()
         except (OSError, CorruptLogError) as error:
             self.fail(error)
+            if isinstance(error, SyncFailedError):
+                self._owner.sync_failed(error)
             raise self._offline() from error
         self.flushed_offset = min(self.flushed_offset, end)
         self._dirt.truncations += 1
@@ -403,9 +347,15 @@ class Log:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.end_offset)
         if offset <= self.start_offset:
             return
-        self._make_name_durable()
+        self._place.make_name_durable()
         # The start is durable first: files may vanish in any order in a crash, and no hole may be taken for data.
-        self._write_start(offset)
+        try:
+            self._write_start(offset)
+        except OSError as error:
+            if not lacks_space(error) or not self.drop_indexes():
+                raise
+            # On a disk that is full to the last byte, even deleting takes a few: caches make way for them.
+            self._write_start(offset)
         self.start_offset = offset
         if offset == self.end_offset and self._segments[-1].exists:
             self._roll()
@@ -414,6 +364,12 @@ class Log:
             self._remove(segment)
         self.epochs.advance_start(offset)
         self._owner.became_dirty(self)
+
+    def drop_indexes(self) -> bool:
+        """Delete the index files of closed segments, which can be made anew, for the room they take. False if there
+        were none."""
+        removed = [segment.remove_index_files() for segment in self._segments[:-1]]
+        return any(removed)
 
     def _write_start(self, offset: int) -> None:
         # After an error the file may tell either: a log that then ends below its start would lose all it has, and the
@@ -425,8 +381,15 @@ class Log:
         self._is_start_in_doubt = False
 
     def apply_retention(self, now_ms: int, *, upper_bound: int | None = None) -> int:
-        """Delete the segments that the configuration no longer wants, as far as they lie below `upper_bound` and are
-        flushed. Returns how many."""
+        """Delete the segments that the configuration no longer wants. Returns how many."""
+        gone = self.find_expired(now_ms, upper_bound=upper_bound)
+        if gone:
+            self.advance_start(gone[-1].end_offset)
+        return len(gone)
+
+    def find_expired(self, now_ms: int, *, upper_bound: int | None = None) -> list[Segment]:
+        """The segments that the configuration no longer wants, as far as they lie below `upper_bound` and are flushed.
+        An active segment is rolled if it is too old as well."""
         self._check_online()
         retention_ms = self.config.retention_ms
         if self._segments[-1].size and 0 <= retention_ms < now_ms - self._segments[-1].newest_ms:
@@ -440,9 +403,7 @@ class Log:
             retention_ms=retention_ms,
             now_ms=now_ms,
         )
-        if count:
-            self.advance_start(closed[count - 1].end_offset)
-        return count
+        return closed[:count]
 
     def _replace_segments(self, number: int, successors: list[Segment]) -> None:
         """Remove the segments from a number on, the last first, durably."""
@@ -454,36 +415,42 @@ class Log:
 
     def _remove(self, segment: Segment) -> None:
         self._dirt.forget(segment)
-        segment.remove()
+        if (path := segment.remove()) is not None:
+            self._owner.discard(path)
 
     # Flushing: `Flusher` drives these three; the work between the first two may be done in a thread.
 
     @property
     def is_dirty(self) -> bool:
-        return not self._dirt.is_empty or (self._has_directory and not self.epochs.is_saved)
+        return not self._dirt.is_empty or (self._place.exists and not self.epochs.is_saved)
 
     def begin_flush(self) -> FlushWork:
         """What has to be synced so that everything written until now is durable."""
-        dirt, self._dirt = self._dirt, Dirt(truncations=self._dirt.truncations)
-        pins = [self._context.descriptors.pin(segment.path, write=True) for segment in dirt.segments]
-        return FlushWork(self.end_offset, dirt, pins, saves_epochs=self._has_directory)
+        return self._dirt.begin_flush(self._context.descriptors, self.end_offset, saves_epochs=self._place.exists)
 
     def end_flush(self, work: FlushWork, error: OSError | None = None) -> None:
         """The work was done: what was written before it began is durable now, unless it was cut off meanwhile. With an
         error nothing is known about it, and the log goes offline."""
-        for pin in work.pins:
-            pin.release()
+        work.release()
         if error is not None:
             self.fail(error)
         elif work.dirt.truncations != self._dirt.truncations:
-            self._dirt.take_back(work.dirt, [segment for segment in work.dirt.segments if segment in self._segments])
-            self._owner.became_dirty(self)
+            self._take_back(work)
         else:
             self.flushed_offset = work.end_offset
-            self._name_is_durable |= os.path.dirname(self.directory) in work.dirt.directories
+            self._place.flushed(work.dirt)
             for segment in work.dirt.segments:
                 if segment not in self._dirt.segments:
                     segment.release_writer()
+
+    def put_off_flush(self, work: FlushWork) -> None:
+        """The work could not be begun: it is left to the next flush."""
+        work.release()
+        self._take_back(work)
+
+    def _take_back(self, work: FlushWork) -> None:
+        self._dirt.take_back(work.dirt, [segment for segment in work.dirt.segments if segment in self._segments])
+        self._owner.became_dirty(self)
 
     def fail(self, error: BaseException) -> None:
         """From now on the log takes nothing: what is on disk is in doubt until it has been recovered."""
@@ -514,30 +481,3 @@ class Log:
 
 _stamp = BEFORE_MAGIC.pack_into
 _base_offset = attrgetter("base_offset")
-
-
-def _has_files(files: Files, directory: str) -> bool:
-    return files.stat(directory) is not None and bool(files.list(directory))
-
-
-def read_identity(files: Files, directory: str, *, was_flushed: bool) -> bytes | None:
-    """Payload of the checkpoint `identity` (version 1): bytes that tell whose log this is. None if there are none, or
-    if a crash kept them from being written, which means that nothing behind them was flushed either."""
-    try:
-        return read_checkpoint(files, f"{directory}/{IDENTITY_FILE}", _IDENTITY_KIND, _IDENTITY_VERSION)
-    except CorruptCheckpointError:
-        if was_flushed:
-            raise
-        return None
-
-
-def write_log_start(files: Files, directory: str, offset: int) -> None:
-    """Payload of the checkpoint `log-start` (version 1): i64 offset, little-endian."""
-    payload = _LOG_START.pack(offset)
-    write_checkpoint(files, f"{directory}/{LOG_START_FILE}", _LOG_START_KIND, _LOG_START_VERSION, payload)
-
-
-def read_log_start(files: Files, directory: str) -> int:
-    payload = read_checkpoint(files, f"{directory}/{LOG_START_FILE}", _LOG_START_KIND, _LOG_START_VERSION)
-    offset: int = _LOG_START.unpack(payload)[0] if payload else 0
-    return offset

@@ -324,8 +324,18 @@ class MemoryFiles:
             _refuse(errno.ENOENT, path)
         return max(0, (_PLENTY if self.capacity is None else self.capacity) - self._used())
 
+    def total_bytes(self, path: str) -> int:
+        self._enter("total_bytes")
+        if self._find(path) is None:
+            _refuse(errno.ENOENT, path)
+        return _PLENTY if self.capacity is None else self.capacity
+
     def is_cached(self, fd: int, position: int, size: int) -> bool:
         return True
+
+    def drop_cached(self, fd: int, position: int, size: int) -> None:
+        self._enter("drop_cached")
+        self._opened_file(fd)
 
     def start_writeback(self, fd: int, position: int, size: int) -> None:
         self._enter("start_writeback")

@@ -11,14 +11,15 @@ from itertools import pairwise
 
 from penstock.storage.checkpoint import TEMPORARY
 from penstock.storage.errors import CorruptLogError
-from penstock.storage.files import Files, sync_file
+from penstock.storage.files import Files, rewrite_file
 from penstock.storage.index import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.log import IDENTITY_FILE, MAX_OFFSETS_IN_SEGMENT, Log, LogConfig, LogOwner, read_log_start
+from penstock.storage.log import MAX_OFFSETS_IN_SEGMENT, Log, LogConfig, LogOwner
+from penstock.storage.log_directory import IDENTITY_FILE, read_log_start
 from penstock.storage.producer_snapshots import ProducerSnapshots
 from penstock.storage.scan import BadBatchError
-from penstock.storage.segment import LOG_FILE, Segment, SegmentContext
+from penstock.storage.segment import DELETED_FILE, LOG_FILE, Segment, SegmentContext
 
 SEGMENT_NAME = re.compile(r"\d{20}" + re.escape(LOG_FILE))
 
@@ -132,7 +133,7 @@ class _Opening:
         # The process before may have died before it synced them.
         for name in (IDENTITY_FILE, LEADER_EPOCHS_FILE):
             if name in self.names:
-                sync_file(self.files, f"{self.directory}/{name}")
+                rewrite_file(self.files, f"{self.directory}/{name}")
         if self.names:
             self.files.sync_directory(self.directory)
             self.files.sync_directory(os.path.dirname(self.directory))
@@ -142,6 +143,9 @@ class _Opening:
         size = self.sizes[segment.base_offset]
         position = segment.begin_scan(size, self.recovery_point)
         self.report.scanned_bytes += size - position
+        # The process before may have stopped because a sync failed: then what can be read now is not what lies on the
+        # disk, and the next power loss would take it away.
+        segment.rewrite(self._end_of_flushed(segment, position, size), size)
         epoch, certain = -1, segment.end_offset
         self.scanned_from = segment.end_offset if self.scanned_from is None else self.scanned_from
         try:
@@ -166,13 +170,26 @@ class _Opening:
                     self.epochs.append((epoch, header.base_offset))
         except BadBatchError as bad:
             if certain < self.recovery_point:
-                raise CorruptLogError(segment.path, bad.reason, position=bad.position) from None
+                raise CorruptLogError(segment.path, bad.reason, position=bad.position, offset=bad.offset) from None
             self.report.cut_reason = f"{os.path.basename(segment.path)}, {bad}"
             self.report.cut_bytes += size - segment.size
             segment.end_scan(size)
             return False
         segment.end_scan(size)
         return True
+
+    def _end_of_flushed(self, segment: Segment, position: int, size: int) -> int:
+        """Where the recovery point lies in a segment, looking from a position before it."""
+        end_offset = segment.base_offset + MAX_OFFSETS_IN_SEGMENT
+        try:
+            for batch in segment.scan(position, size, end_offset, checksums=False):
+                if batch.header.next_offset > self.recovery_point:
+                    break
+                position = batch.position + batch.header.size
+        except BadBatchError:
+            # The scan will tell what that means.
+            pass
+        return position
 
     def _check_end(self) -> None:
         end = self.segments[-1].end_offset if self.segments else self.start_offset
@@ -216,12 +233,13 @@ class _Opening:
     def _remove_files(self, base: int) -> None:
         segment = self._segment(base)
         segment.exists = True
-        segment.remove()
+        if (left := segment.remove()) is not None:
+            self.files.unlink(left)
 
     def _remove_leftovers(self) -> None:
-        """Checkpoints that a crash kept from their names, and indexes that have lost their log."""
+        """Checkpoints that a crash kept from their names, deleted files, and indexes that have lost their log."""
         stems = {name.removesuffix(LOG_FILE) for name in self.names if name.endswith(LOG_FILE)}
         for name in self.names:
             stem, suffix = os.path.splitext(name)
-            if suffix == TEMPORARY or (suffix in (OFFSET_INDEX, TIME_INDEX) and stem not in stems):
+            if suffix in (TEMPORARY, DELETED_FILE) or (suffix in (OFFSET_INDEX, TIME_INDEX) and stem not in stems):
                 self.files.unlink(f"{self.directory}/{name}")

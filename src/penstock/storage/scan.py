@@ -21,10 +21,12 @@ class Batch(NamedTuple):
 class BadBatchError(Exception):
     """What lies at a position is no batch. What that means depends on who asks."""
 
-    def __init__(self, position: int, reason: str) -> None:
+    def __init__(self, position: int, reason: str, *, offset: int | None = None) -> None:
         super().__init__(f"byte {position}: {reason}")
         self.position = position
         self.reason = reason
+        # Of the record that should lie there, as far as the batches before it tell, or it itself.
+        self.offset = offset
 
 
 def scan(
@@ -39,21 +41,24 @@ def scan(
 ) -> Iterator[Batch]:
     """The batches from `position` to `end`, whole and with growing `offsets`; BadBatchError where that is not so."""
     buffer, start, expected = memoryview(b""), position, offsets.start
+    known: int | None = None
     while position < end:
         if position + HEADER.size > start + len(buffer):
             start, buffer = position, memoryview(files.pread(fd, min(bytes_at_once, end - position), position))
             if len(buffer) < HEADER.size:
-                raise BadBatchError(position, f"{len(buffer)} bytes remain, too few for a batch")
+                raise BadBatchError(position, f"{len(buffer)} bytes remain, too few for a batch", offset=known)
         header = read_header(buffer, position - start)
         size = header.size
         if header.magic != MAGIC or size < HEADER.size or header.last_offset_delta < 0:
-            raise BadBatchError(position, "there is no batch here")
+            raise BadBatchError(position, "there is no batch here", offset=known)
         if position + size > end:
-            raise BadBatchError(position, f"a batch of {size} bytes goes beyond the {end - position} that remain")
+            reason = f"a batch of {size} bytes goes beyond the {end - position} that remain"
+            raise BadBatchError(position, reason, offset=known)
         if header.base_offset < expected:
-            raise BadBatchError(position, f"offset {header.base_offset} comes after {expected - 1}")
+            raise BadBatchError(position, f"offset {header.base_offset} comes after {expected - 1}", offset=known)
         if header.next_offset > offsets.stop:
-            raise BadBatchError(position, f"offset {header.last_offset} where {offsets.stop - 1} is the last")
+            reason = f"offset {header.last_offset} where {offsets.stop - 1} is the last"
+            raise BadBatchError(position, reason, offset=known)
         if checksums:
             if position + size > start + len(buffer):
                 at_once = max(size, min(bytes_at_once, end - position))
@@ -61,7 +66,7 @@ def scan(
             try:
                 verify(header, buffer[position - start : position - start + size])
             except DecodeError as bad:
-                raise BadBatchError(position, str(bad)) from None
+                raise BadBatchError(position, str(bad), offset=header.base_offset) from None
         yield Batch(position, header)
         position += size
-        expected = header.next_offset
+        known = expected = header.next_offset

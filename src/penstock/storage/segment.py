@@ -12,19 +12,23 @@ import os.path
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from penstock.protocol.batch import HEADER, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
 from penstock.storage.descriptors import Descriptors, Pinned
-from penstock.storage.errors import CorruptLogError
-from penstock.storage.files import Buffer, Files, write_all
+from penstock.storage.errors import CorruptLogError, SyncFailedError
+from penstock.storage.files import Buffer, Files, rewrite, write_all
 from penstock.storage.index import OFFSET_INDEX, TIME_INDEX, SegmentIndex
 from penstock.storage.index_cache import IndexCache
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.scan import AT_ONCE, BadBatchError, Batch, scan
 
 LOG_FILE = ".log"
+DELETED_FILE = ".deleted"
 # Enough for the headers between two index entries, and for a large batch not much more than its header.
 _LOOKUP_BYTES = 4096
+# Where so many readers go on from is remembered for each segment.
+_REMEMBERED_STARTS = 64
 # An index that has grown by this much of the log is saved, so that after a crash no more than this is walked again, but
 # not more often than the recovery point is: what lies above that is walked in any case.
 _SAVE_INDEX_BYTES = 4 * 1024 * 1024
@@ -56,7 +60,9 @@ class Segment:
         "_index_saved_at",
         "_index_saved_ms",
         "_max_timestamp",
+        "_newest_unknown_ms",
         "_next_entry",
+        "_starts",
         "_trusted_from",
         "_verified",
         "_writer",
@@ -83,8 +89,12 @@ class Segment:
         # Known of an active segment alone.
         self.created_ms = 0
         self._max_timestamp: int | None = -1
-        # Bytes from here on were written by this process, or checked by its recovery.
+        # Told once: it takes a walk through the whole file to find out that nothing can be found out.
+        self._newest_unknown_ms: int | None = None
+        # Bytes from here on were written by this process, or checked by its recovery, and have not left its memory.
         self._trusted_from = 0
+        # Offset and position of batches that a read ended before: readers go on from where they were.
+        self._starts: dict[int, int] = {}
         # Where somebody read last in what was there before: checked once, as readers go on from where they were.
         self._verified = (0, 0)
 
@@ -101,10 +111,16 @@ class Segment:
 
     @property
     def newest_ms(self) -> int:
-        """When it was last of use: the newest record's time, or else when the file was last written."""
-        if self.max_timestamp >= 0:
-            return self.max_timestamp
-        return self._modified_ms()
+        """When it was last of use: the newest record's time, or else when the file was last written. That also counts
+        for a file in which a bit has changed and that has no index: it may be damaged, but it may not stay for ever."""
+        if self._newest_unknown_ms is not None:
+            return self._newest_unknown_ms
+        try:
+            newest = self.max_timestamp
+        except CorruptLogError:
+            self._newest_unknown_ms = self._modified_ms()
+            return self._newest_unknown_ms
+        return newest if newest >= 0 else self._modified_ms()
 
     @property
     def index(self) -> SegmentIndex:
@@ -183,20 +199,25 @@ class Segment:
         fd = self.pin_for_writing().fd
         self._resume(*last)
         files.truncate(fd, batch.position)
-        files.sync(fd)
+        self._sync(fd)
         self._walk(batch.position, batch.header.base_offset)
         self._trusted_from = min(self._trusted_from, self.size)
         self._verified = (0, 0)
+        self._starts.clear()
 
-    def remove(self) -> None:
-        """Unlink the files, the indexes first: an index without its log is nothing. The caller syncs the directory."""
+    def remove(self) -> str | None:
+        """Take the files away, the indexes first: an index without its log is nothing. The caller syncs the directory,
+        and then unlinks what is left under the name that is returned, if anything is: of a large file that takes time.
+        """
         self.release_writer()
         self._index = None
-        if self.exists:
-            self.remove_index_files()
-            self._context.descriptors.forget(self.path)
-            self._context.files.unlink(self.path)
-            self.exists = False
+        if not self.exists:
+            return None
+        self.remove_index_files()
+        self._context.descriptors.forget(self.path)
+        self._context.files.rename(self.path, self.stem + DELETED_FILE)
+        self.exists = False
+        return self.stem + DELETED_FILE
 
     def remove_index_files(self) -> bool:
         self._context.indexes.forget(self.stem)
@@ -250,6 +271,10 @@ class Segment:
         self._trusted_from = self.size
         return self.size
 
+    def rewrite(self, position: int, end: int) -> None:
+        """For recovery, before the scan: make sure that the sync after it leaves out nothing that can be read now."""
+        rewrite(self._context.files, self.pin_for_writing().fd, position, end)
+
     def accept(self, batch: Batch) -> None:
         """The batch at the end of what was accepted so far is sound."""
         self._note(((batch.header.base_offset, batch.header),))
@@ -258,12 +283,13 @@ class Segment:
     def end_scan(self, size: int) -> None:
         """Cut what was not accepted. What is left is durable; if nothing is, there is no file any more."""
         if self.size == 0:
-            self.remove()
+            if (left := self.remove()) is not None:
+                self._context.files.unlink(left)
             return
         fd = self.pin_for_writing().fd
         if self.size < size:
             self._context.files.truncate(fd, self.size)
-        self._context.files.sync(fd)
+        self._sync(fd)
         self.release_writer()
 
     def reopen_index(self) -> None:
@@ -273,6 +299,12 @@ class Segment:
             self.created_ms = self._index.created_ms
             self._max_timestamp = self.max_timestamp
             self._context.indexes.forget(self.stem)
+
+    def _sync(self, fd: int) -> None:
+        try:
+            self._context.files.sync(fd)
+        except OSError as error:
+            raise SyncFailedError(error.errno, f"{self.path} could not be synced: {error}") from error
 
     def _create(self, now_ms: int) -> None:
         files = self._context.files
@@ -341,17 +373,32 @@ class Segment:
 
     # Reading
 
-    def find(self, offset: int) -> Batch:
+    def find(self, offset: int, pinned: Pinned | None = None) -> Batch:
         """The batch that holds an offset, or the first one behind it: compaction leaves holes."""
+        start = self._starts.get(offset)
+        if start is not None and start < self.size and pinned is not None:
+            found = self._batch_at(start, pinned)
+            if found.header.base_offset == offset:
+                return found
         relative, position = self._floor(offset)
         before, expected = None, self.base_offset + relative
-        for batch in self.batches(position, self.size):
+        for batch in self.batches(position, self.size, pinned=pinned):
             if batch.header.last_offset >= offset:
                 if batch.header.base_offset != expected:
                     self._check_hole(before, batch)
                 return batch
             before, expected = batch, batch.header.next_offset
-        raise CorruptLogError(self.path, f"no batch holds offset {offset}", position=position)
+        raise CorruptLogError(self.path, f"no batch holds offset {offset}", position=position, offset=offset)
+
+    def find_cached(self, offset: int) -> Batch | None:
+        """Like `find`, but None where that might have to wait for the disk."""
+        index = self._index or self._context.indexes.peek(self.stem)
+        if index is None:
+            return None
+        position = index.floor(max(0, offset - self.base_offset))[1]
+        length = min(self._context.index_interval_bytes + _LOOKUP_BYTES, self.size - position)
+        with self.pin() as pinned:
+            return self.find(offset) if self.is_cached(pinned, position, length) else None
 
     def batches_since(self, timestamp: int) -> Iterator[Batch]:
         """The batches that have a record at or after a time."""
@@ -360,21 +407,43 @@ class Segment:
             if batch.header.max_timestamp >= timestamp:
                 yield batch
 
-    def end_within(self, first: Batch, max_bytes: int, upper_bound: int) -> int:
+    def end_within(self, first: Batch, max_bytes: int, upper_bound: int, pinned: Pinned) -> int:
         """Where a read from `first` on ends: behind the last whole batch that fits in `max_bytes` and lies below
         `upper_bound`, and behind `first` in any case."""
         limit = first.position + max_bytes
-        end = self.size if upper_bound >= self.end_offset else self.find(upper_bound).position
+        end = self.size if upper_bound >= self.end_offset else self.find(upper_bound, pinned).position
         if limit >= end:
+            self._remember(min(upper_bound, self.end_offset), end)
             return end
         behind = first.position + first.header.size
         if limit <= behind:
             return behind
         position = max(behind, self.index.floor_of_position(limit)[1])
-        for batch in self.batches(position, self.size):
+        for batch in self.batches(position, self.size, pinned=pinned):
             if batch.position + batch.header.size > limit:
-                return max(behind, batch.position)
+                self._remember(batch.header.base_offset, batch.position)
+                return batch.position
         return self.size
+
+    def _batch_at(self, position: int, pinned: Pinned) -> Batch:
+        """The batch that begins at a position, as `batches` has it first."""
+        data = self._context.files.pread(pinned.fd, HEADER.size, position)
+        if len(data) == HEADER.size:
+            header = read_header(data)
+            if (
+                header.magic == MAGIC
+                and HEADER.size <= header.size <= self.size - position
+                and header.last_offset_delta >= 0
+                and self.base_offset <= header.base_offset
+                and header.next_offset <= self.end_offset
+            ):
+                return Batch(position, header)
+        return next(self.batches(position, self.size, pinned=pinned))
+
+    def _remember(self, offset: int, position: int) -> None:
+        if len(self._starts) >= _REMEMBERED_STARTS:
+            self._starts.clear()
+        self._starts[offset] = position
 
     def batches(
         self,
@@ -384,22 +453,37 @@ class Segment:
         bytes_at_once: int = _LOOKUP_BYTES,
         checksums: bool = False,
         end_offset: int | None = None,
+        pinned: Pinned | None = None,
     ) -> Iterator[Batch]:
         """The batches from a position on, by their headers; CorruptLogError where there is none."""
         end_offset = self.end_offset if end_offset is None else end_offset
+        scanned = self.scan(position, end, end_offset, bytes_at_once=bytes_at_once, checksums=checksums, pinned=pinned)
         try:
-            yield from self.scan(position, end, end_offset, bytes_at_once=bytes_at_once, checksums=checksums)
+            yield from scanned
         except BadBatchError as bad:
-            raise CorruptLogError(self.path, bad.reason, position=bad.position) from None
+            raise CorruptLogError(self.path, bad.reason, position=bad.position, offset=bad.offset) from None
 
     def scan(
-        self, position: int, end: int, end_offset: int, *, bytes_at_once: int = AT_ONCE, checksums: bool = True
+        self,
+        position: int,
+        end: int,
+        end_offset: int,
+        *,
+        bytes_at_once: int = AT_ONCE,
+        checksums: bool = True,
+        pinned: Pinned | None = None,
     ) -> Iterator[Batch]:
-        """The batches from a position on; BadBatchError where there is none, or where a checksum is wrong."""
-        offsets = range(self.base_offset, end_offset)
-        with self.pin() as pinned:
-            files, fd = self._context.files, pinned.fd
-            yield from scan(files, fd, position, end, offsets=offsets, bytes_at_once=bytes_at_once, checksums=checksums)
+        """The batches from a position on; BadBatchError where there is none, or where a checksum is wrong. Whoever has
+        a descriptor pinned, as a thread must, comes with it."""
+        if pinned is None:
+            return self._scan_pinned(position, end, end_offset, bytes_at_once=bytes_at_once, checksums=checksums)
+        files, offsets = self._context.files, range(self.base_offset, end_offset)
+        fd = pinned.fd
+        return scan(files, fd, position, end, offsets=offsets, bytes_at_once=bytes_at_once, checksums=checksums)
+
+    def _scan_pinned(self, position: int, end: int, end_offset: int, **how: Any) -> Iterator[Batch]:
+        with self.pin() as own:
+            yield from self.scan(position, end, end_offset, pinned=own, **how)
 
     def pin(self) -> Pinned:
         return self._context.descriptors.pin(self.path)
@@ -415,34 +499,40 @@ class Segment:
         start, stop = self._verified
         return position >= self._trusted_from or (start <= position and (end <= stop or stop >= self._trusted_from))
 
-    def verify(self, position: int, end: int, epochs: LeaderEpochs) -> None:
+    def distrust(self) -> None:
+        """Bytes of it come from the disk, which may have changed them: from now on those that are there are checked
+        before they are read, as if another process had written them."""
+        self._trusted_from = self.size
+        self._verified = (0, 0)
+
+    def verify(self, position: int, end: int, epochs: LeaderEpochs, pinned: Pinned | None = None) -> None:
         """Check a range of whole batches that `find` has found: CorruptLogError if a bit has changed."""
-        for _ in self.checked(position, end, epochs):
+        for _ in self.checked(position, end, epochs, pinned):
             pass
         start, stop = self._verified
         self._verified = (start, max(stop, end)) if start <= position <= stop else (position, end)
 
-    def checked(self, position: int, end: int, epochs: LeaderEpochs) -> Iterator[Batch]:
+    def checked(self, position: int, end: int, epochs: LeaderEpochs, pinned: Pinned | None = None) -> Iterator[Batch]:
         """The batches of a range, once nothing is wrong with them."""
         expected = None
-        for batch in self.batches(position, end, bytes_at_once=AT_ONCE, checksums=True):
+        for batch in self.batches(position, end, bytes_at_once=AT_ONCE, checksums=True, pinned=pinned):
             header = batch.header
             # Checksums do not cover what a leader stamps: the epoch is known, and the offset has to fit its neighbours.
             if header.leader_epoch != (epoch := epochs.at(header.last_offset)) and epoch is not None:
                 reason = f"leader epoch {header.leader_epoch} where {epoch} should be"
-                raise CorruptLogError(self.path, reason, position=batch.position)
+                raise CorruptLogError(self.path, reason, position=batch.position, offset=header.base_offset)
             if header.base_offset != expected and expected is not None:
-                self._check_hole(None, batch)
+                self._check_hole(None, batch, pinned)
             yield batch
             expected = header.next_offset
 
-    def _check_hole(self, before: Batch | None, batch: Batch) -> None:
+    def _check_hole(self, before: Batch | None, batch: Batch, pinned: Pinned | None = None) -> None:
         """Offsets are missing before a batch. That is compaction, or else a changed bit: in the count of the batch
         before, which has a checksum, or in the offset of this one, which then goes beyond what follows."""
         if before is not None:
-            for _ in self.batches(before.position, batch.position, checksums=True):
+            for _ in self.batches(before.position, batch.position, checksums=True, pinned=pinned):
                 pass
-        for _ in islice(self.batches(batch.position, self.size), 2):
+        for _ in islice(self.batches(batch.position, self.size, pinned=pinned), 2):
             pass
 
     def _floor(self, offset: int) -> tuple[int, int]:

@@ -31,7 +31,11 @@ ON_PURPOSE = {
 
 NOT_IN_KAFKAS_TABLE = {
     # Ours.
+    "penstock.disk.reserve.bytes",
     "penstock.flush",
+    "penstock.metrics.listen",
+    "penstock.scrub.bytes.per.second",
+    "penstock.slow.request.ms",
     # Kafka leaves these to its authorizer, a plug-in.
     "allow.everyone.if.no.acl.found",
     "super.users",

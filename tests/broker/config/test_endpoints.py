@@ -137,3 +137,33 @@ def test_only_this_machine_reaches_a_loopback_address(host: str, expected: bool)
 def test_other_endpoints_are_advertised_as_they_are() -> None:
     endpoint = Endpoint("PLAINTEXT", "h", 9092)
     assert advertise([endpoint], bound_ports={"PLAINTEXT": 1}, machine="here") == (endpoint,)
+
+
+def metrics_listener(text: str) -> Endpoint | None:
+    return BrokerConfig.parse({"penstock.metrics.listen": text}).metrics_listener
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:9404", ("127.0.0.1", 9404)),
+        ("localhost:0", ("localhost", 0)),
+        (":1", ("", 1)),
+        ("[::1]:2", ("::1", 2)),
+    ],
+)
+def test_metrics_have_an_address_of_their_own(text: str, expected: tuple[str, int]) -> None:
+    endpoint = metrics_listener(text)
+    assert endpoint is not None
+    assert (endpoint.name, endpoint.host, endpoint.port) == ("HTTP", *expected)
+
+
+def test_metrics_are_served_nowhere_unless_somebody_says_where() -> None:
+    assert BrokerConfig.parse({}).metrics_listener is None
+    assert metrics_listener("") is None
+
+
+@pytest.mark.parametrize("text", ["9404", "127.0.0.1", "127.0.0.1:70000", "fe80::1:2:3:9092", "a b:1"])
+def test_an_address_for_metrics_that_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^penstock\.metrics\.listen: "):
+        metrics_listener(text)

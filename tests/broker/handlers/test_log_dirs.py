@@ -1,5 +1,6 @@
 """DescribeLogDirs over the wire."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,9 @@ async def test_the_room_on_the_disk_is_told_from_version_4_on(tmp_path: Path) ->
     async with running(folder=str(tmp_path)) as node:
         client = await node.connect()
         result, _ = await describe(client)
-        assert result.usable_bytes > 0
+        assert 0 < result.usable_bytes <= result.total_bytes
+        status = os.statvfs(tmp_path)
+        assert result.total_bytes == status.f_blocks * status.f_frsize
         assert result.log_dir == str(tmp_path)
-        assert (await describe(client, version=3))[0].usable_bytes == -1
+        older = (await describe(client, version=3))[0]
+        assert (older.usable_bytes, older.total_bytes) == (-1, -1)

@@ -401,6 +401,7 @@ async def test_a_full_disk_refuses_with_a_retriable_error_and_everything_goes_on
         # What is there can be read all the time.
         assert await client.values("orders") == [b"a"]
         node.memory.capacity = free
+        await until(lambda: not node.broker.disk.is_low)
         again = await client.produce("orders", batch(b"b", producer=(9, 0, 1)))
         assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 1)
         assert (await client.produce("payments", batch(b"p"))).base_offset == 0

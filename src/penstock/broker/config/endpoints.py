@@ -73,6 +73,13 @@ def parse_advertised(values: Mapping[str, ConfigValue], listeners: Sequence[Endp
     return endpoints
 
 
+def parse_metrics_listener(values: Mapping[str, ConfigValue]) -> Endpoint | None:
+    """Where metrics are served, if they are."""
+    text = values["penstock.metrics.listen"]
+    assert isinstance(text, str)
+    return replace(_parse_one("penstock.metrics.listen", text), name="HTTP") if text else None
+
+
 def advertise(endpoints: Sequence[Endpoint], *, bound_ports: Mapping[str, int], machine: str) -> tuple[Endpoint, ...]:
     """Endpoints that a client can connect to: any port becomes the one that was bound for that listener, every
     address becomes the machine's name."""

@@ -110,6 +110,13 @@ LOG_CONFIGS: Final[tuple[ConfigKey, ...]] = (
     row("penstock.flush", STRING, "ack", FLUSHES, CLUSTER_WIDE, WORKS,
         "`ack`: a record is on disk before it is acknowledged (acks=all) and readable. `os`: the operating system "
         "writes when it likes, and a power loss takes what it had not written."),
+    row("penstock.disk.reserve.bytes", LONG, -1, at_least(-1), CLUSTER_WIDE, WORKS,
+        "With less than this free on the disk of the data, records are refused with a retriable error, and only "
+        "internal topics go on; 0 refuses nothing before the disk is full. -1: 256 MiB, or a tenth of the disk if "
+        "that is less."),
+    row("penstock.scrub.bytes.per.second", LONG, 4 * MIB, at_least(0), CLUSTER_WIDE, WORKS,
+        "How much of the closed segments the broker reads in a second to find bits that have changed on the disk; 0 "
+        "reads nothing."),
     row("log.flush.interval.messages", LONG, LONG_MAX, at_least(1), CLUSTER_WIDE, IGNORED,
         "After how many records a log is flushed. See penstock.flush."),
     row("log.flush.interval.ms", LONG, None, ANY, CLUSTER_WIDE, IGNORED,

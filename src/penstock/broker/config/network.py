@@ -26,6 +26,7 @@ from penstock.broker.config.rows import (
 from penstock.broker.config.values import ConfigKey, Pattern
 
 ADDRESS_LIMITS: Final = Pattern(r"(\S+:[0-9]{1,9}(\s*,\s*\S+:[0-9]{1,9})*)?", "host:count,host:count")
+ADDRESS: Final = Pattern(r"(\S*:[0-9]{1,5})?", "host:port")
 
 # fmt: off
 NETWORK_CONFIGS: Final[tuple[ConfigKey, ...]] = (
@@ -125,6 +126,12 @@ NETWORK_CONFIGS: Final[tuple[ConfigKey, ...]] = (
         "Java classes that publish metrics of the older kind."),
     row("kafka.metrics.polling.interval.secs", INT, 10, at_least(1), READ_ONLY, IGNORED,
         "How often metrics of the older kind are published."),
+    row("penstock.metrics.listen", STRING, "", ADDRESS, READ_ONLY, WORKS,
+        "Where Prometheus may read metrics, as host:port: at /metrics, by HTTP. No host means every address of the "
+        "machine, port 0 any free port. Empty: nowhere."),
+    row("penstock.slow.request.ms", INT, SECOND_MS, at_least(0), CLUSTER_WIDE, WORKS,
+        "A request that takes longer is named in the log, a few of them in a second. Not counted is what a fetch asks "
+        "to wait for. 0 turns it off."),
     row("telemetry.max.bytes", INT, MIB, at_least(1), READ_ONLY, IGNORED,
         "The most that a client may push of its own metrics at once."),
 )

@@ -5,7 +5,13 @@ from typing import Final
 
 from penstock.broker.config.broker_table import BROKER_CONFIGS, PLUGIN_PREFIXES
 from penstock.broker.config.checks import check_together
-from penstock.broker.config.endpoints import Endpoint, advertise, parse_advertised, parse_listeners
+from penstock.broker.config.endpoints import (
+    Endpoint,
+    advertise,
+    parse_advertised,
+    parse_listeners,
+    parse_metrics_listener,
+)
 from penstock.broker.config.rows import ANY, IGNORED, PASSWORD, READ_ONLY
 from penstock.broker.config.topic_table import TOPIC_CONFIGS
 from penstock.broker.config.values import ConfigError, ConfigKey, ConfigValue, Range, Update, near_name
@@ -50,7 +56,16 @@ class BrokerConfig(_Values):
     """What a broker was started with (`static`), what was set later for all brokers (`cluster`) and for this one
     (`broker`), each as text by name; the later layers win. It never changes: `with_dynamic` makes another."""
 
-    __slots__ = ("static", "cluster", "broker", "listeners", "topic_defaults", "_advertised", "_values")
+    __slots__ = (
+        "static",
+        "cluster",
+        "broker",
+        "listeners",
+        "metrics_listener",
+        "topic_defaults",
+        "_advertised",
+        "_values",
+    )
 
     def __init__(
         self,
@@ -72,6 +87,7 @@ class BrokerConfig(_Values):
         check_together(self._values)
         self._values["broker.id"] = self._values["node.id"]
         self.listeners: tuple[Endpoint, ...] = parse_listeners(self._values)
+        self.metrics_listener: Endpoint | None = parse_metrics_listener(self._values)
         self._advertised = parse_advertised(self._values, self.listeners)
         self.topic_defaults: Mapping[str, ConfigValue] = {
             key.name: self._topic_default(key) for key in TOPIC_CONFIGS.values()

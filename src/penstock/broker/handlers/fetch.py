@@ -37,13 +37,15 @@ def fetch(broker: "Broker", call: Call, request: FetchRequest) -> Message | obje
     is_full = session is None or request.session_epoch == INITIAL_EPOCH
 
     def finish(found: list[Found]) -> None:
+        if operation.waited_seconds:
+            call.waited(operation.waited_seconds)
         call.reply(_response(broker, wanted, found, session, is_full=is_full, by_id=by_id, request=request))
 
     partitions = [
         broker.partitions.find_by_id(topic, index) if isinstance(topic, bytes) else broker.partitions.get(topic, index)
         for (topic, index), _ in wanted
     ]
-    Fetch(
+    operation = Fetch(
         broker,
         wanted,
         partitions,
@@ -52,7 +54,8 @@ def fetch(broker: "Broker", call: Call, request: FetchRequest) -> Message | obje
         max_wait_ms=request.max_wait_ms,
         finish=finish,
         is_open=lambda: call.connection.is_open,
-    ).start()
+    )
+    operation.start()
     return LATER
 
 

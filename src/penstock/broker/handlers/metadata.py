@@ -7,6 +7,7 @@ from penstock.broker.call import Call
 from penstock.broker.router import Router
 from penstock.machines.cluster import PartitionImage, TopicImage
 from penstock.machines.decisions import Refused
+from penstock.machines.topic_names import INTERNAL
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schema import ZERO_UUID, Message
 from penstock.protocol.schemas.cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
@@ -62,7 +63,8 @@ async def _asked_topic(
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
         return _topic(known)
     known = broker.image.topics.get(name)
-    if known is None and may_create and broker.config.boolean("auto.create.topics.enable"):
+    may_create = may_create and name not in INTERNAL and broker.config.boolean("auto.create.topics.enable")
+    if known is None and may_create:
         outcome = await broker.create_topic(name)
         if isinstance(outcome, Refused) and outcome.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             return MetadataResponseTopic(error_code=outcome.code, name=name)
@@ -77,6 +79,7 @@ def _topic(topic: TopicImage) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL,
         partitions=[
             MetadataResponsePartition(
                 error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -136,6 +139,7 @@ def _described(topic: TopicImage, partitions: Iterable[PartitionImage]) -> Descr
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from penstock.broker.call import Call
 from penstock.broker.partition import Partition
 from penstock.broker.router import LATER, Router
-from penstock.protocol.batch import BatchHeader, check_produced, split, stamp_log_append_time, verify
+from penstock.machines.topic_names import INTERNAL
+from penstock.protocol import single_produce
+from penstock.protocol.batch import BatchHeader, check_produced, read_produced, split, stamp_log_append_time, verify
 from penstock.protocol.compression import Codec
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.errors import DecodeError
@@ -26,9 +28,35 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 router = Router()
+# With 0 nobody is told what went wrong, which is for `produce` to see to.
+_ACKS = (-1, 1)
 
 
-@router.handles(ProduceRequest, versions=(3, 13), advertised=(0, 13))
+def produce_quickly(broker: "Broker", call: Call) -> bool:
+    """Takes the call if it is as nearly all are, one sound batch for one partition; if not, `produce` says why."""
+    version = call.version
+    if version < single_produce.FIRST_VERSION or (found := single_produce.read_single(call.body, version)) is None:
+        return False
+    target, records = found
+    acks, topic, index, _ = target
+    partitions = broker.partitions
+    partition = partitions.get(topic, index) if isinstance(topic, str) else partitions.find_by_id(topic, index)
+    if acks not in _ACKS or isinstance(partition, ErrorCode) or (header := read_produced(records)) is None:
+        return False
+    now_ms, settings = broker.now_ms(), partition.settings
+    if (
+        len(records) > settings.max_message_bytes
+        or settings.log_append_time
+        or partition.topic in INTERNAL
+        or header.max_timestamp - now_ms > settings.timestamp_after_max_ms
+        or now_ms - header.base_timestamp > settings.timestamp_before_max_ms
+    ):
+        return False
+    partition.append(header, records, wait_for_all=acks == -1, waiter=_QuickReply(call, target), now_ms=now_ms)
+    return True
+
+
+@router.handles(ProduceRequest, versions=(3, 13), advertised=(0, 13), quick=produce_quickly)
 def produce(broker: "Broker", call: Call, request: ProduceRequest) -> object:
     operation = _Produce(call, request.acks)
     if request.acks not in (-1, 0, 1):
@@ -48,6 +76,9 @@ def produce(broker: "Broker", call: Call, request: ProduceRequest) -> object:
                 partition = broker.partitions.find(topic.name, topic.topic_id, data.index, by_id=call.version >= 13)
                 if isinstance(partition, ErrorCode):
                     reply.refused(partition, "")
+                elif partition.topic in INTERNAL:
+                    message = f"{partition.topic} is internal: the cluster itself writes it, and clients may read it"
+                    reply.refused(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
                 else:
                     _append(partition, data, reply, version=call.version, now_ms=now_ms)
             answer.partition_responses = replies
@@ -176,3 +207,27 @@ class _PartitionReply:
         self.response.error_message = message or None
         self.operation.has_error = True
         self.operation.done()
+
+
+@dataclass(slots=True, eq=False)
+class _QuickReply:
+    """The reply to a call that was taken quickly."""
+
+    call: Call
+    target: single_produce.Target
+
+    def appended(self, base_offset: int, log_start: int) -> None:
+        call = self.call
+        written = self.target.reply.write(call.correlation_id, base_offset, -1, log_start)
+        call.connection.reply_written(call, [written])
+
+    def refused(self, code: ErrorCode, message: str) -> None:
+        # The request's bytes may be gone by now.
+        _, topic, index, _ = self.target
+        response = PartitionProduceResponse(index=index, error_code=code, error_message=message or None, base_offset=-1)
+        answer = TopicProduceResponse(partition_responses=[response])
+        if isinstance(topic, str):
+            answer.name = topic
+        else:
+            answer.topic_id = topic
+        self.call.reply(ProduceResponse(responses=[answer]))

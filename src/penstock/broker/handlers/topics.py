@@ -8,7 +8,8 @@ from penstock.broker.config.described import DescribedConfig, describe_topic_con
 from penstock.broker.config.typed import TopicConfig
 from penstock.broker.partition import Partition
 from penstock.broker.router import Router
-from penstock.machines.decisions import Refused
+from penstock.machines.decisions import Refused, refuse
+from penstock.machines.topic_names import INTERNAL
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schema import ZERO_UUID, Message
 from penstock.protocol.schemas.topics import (
@@ -55,6 +56,7 @@ async def create_topics(broker: "Broker", call: Call, request: CreateTopicsReque
 async def _create(broker: "Broker", topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
     topic_id = broker.draw_topic_id()
     try:
+        _refuse_internal(topic.name)
         created = await broker.cluster.change(
             lambda controller: controller.create_topic(
                 topic.name,
@@ -88,6 +90,11 @@ async def _create(broker: "Broker", topic: CreatableTopic, *, validate_only: boo
     )
 
 
+def _refuse_internal(name: str | None) -> None:
+    if name in INTERNAL:
+        refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: the cluster itself makes it when it is needed")
+
+
 def _configs(broker: "Broker", overrides: dict[str, str]) -> list[DescribedConfig]:
     config = TopicConfig(overrides, broker.config)
     return [describe_topic_config(config, broker.config, name) for name in topic_config_names()]
@@ -113,6 +120,8 @@ async def _delete(broker: "Broker", name: str | None, topic_id: bytes) -> Deleta
         code = ErrorCode.TOPIC_DELETION_DISABLED
         return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
     try:
+        known = broker.image.topics_by_id.get(topic_id)
+        _refuse_internal(name if known is None else known.name)
         deleted = await broker.cluster.change(lambda controller: controller.delete_topic(name, topic_id=topic_id))
     except Refused as refused:
         return DeletableTopicResult(
@@ -132,6 +141,7 @@ async def _add_partitions(
 ) -> CreatePartitionsTopicResult:
     assignment = [item.broker_ids for item in topic.assignments] if topic.assignments is not None else None
     try:
+        _refuse_internal(topic.name)
         await broker.cluster.change(
             lambda controller: controller.create_partitions(
                 topic.name, topic.count, assignment=assignment, validate_only=validate_only

@@ -1,0 +1,289 @@
+"""The groups that this broker coordinates: those on the partitions of `__consumer_offsets` that it leads."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.broker.call import Call
+from penstock.broker.config.rows import MIB
+from penstock.broker.coordinator import Coordinator, Kind, State, Waiter
+from penstock.broker.partition import Partition
+from penstock.machines.decisions import Refused
+from penstock.machines.groups.changes import Caller, Decision, Instant
+from penstock.machines.groups.records import decode, encode
+from penstock.machines.groups.responses import Request
+from penstock.machines.groups.settings import GroupSettings
+from penstock.machines.groups.shard import GroupShard
+from penstock.machines.groups.sharding import OFFSETS_TOPIC, partition_for
+from penstock.protocol.compression import Codec
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+# Deadlines are kept this exactly, and looked at again after this if the log does not let anybody's time be up.
+TICK_MS: Final = 10
+RETRY_MS: Final = 100
+# If the broker's own timer is late by more than this, it was not the members who were silent.
+LATE_SECONDS: Final = 1.0
+
+GroupCoordinator = Coordinator[GroupShard]
+
+
+class GroupCoordinators:
+    """`follow` the image of the cluster; `submit` what is asked of a group. One timer serves the deadlines of all."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._loop = broker.loop
+        self._shards: dict[int, GroupCoordinator] = {}
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_ms = 0
+        # By shard: topics that were deleted while it could not take note of it.
+        self._deleted: dict[int, dict[str, None]] = {}
+        self._is_closing = False
+        settings = _settings(broker)
+        self._kind = Kind(
+            make=lambda: GroupShard(settings),
+            encode=encode,
+            decode=decode,
+            refuse=GroupShard.refuse,
+            codec=Codec(broker.config.integer("offsets.topic.compression.codec")),
+        )
+
+    # Following the cluster
+
+    def follow(self) -> None:
+        """Have a coordinator for each partition that this broker leads now, and no other."""
+        led = {} if self._is_closing else self._led()
+        for index, shard in list(self._shards.items()):
+            partition = led.get(index)
+            if shard.partition is not partition or shard.leader_epoch != partition.leader.leader_epoch:
+                self._stop(index)
+        for index, partition in led.items():
+            if index not in self._shards:
+                shard = Coordinator(
+                    partition, self._kind, now=self._now, loaded=self._loaded, turn_ended=self._turn_ended
+                )
+                self._shards[index] = shard
+                shard.start()
+
+    def image_changed(self, topics: set[str]) -> None:
+        """The image has changed for these topics, and `Partitions` has followed it."""
+        if OFFSETS_TOPIC in topics:
+            self.follow()
+        # What groups committed for topics that are gone means nothing any more.
+        deleted = dict.fromkeys(topics - self._broker.image.topics.keys())
+        if deleted:
+            for index, shard in self._shards.items():
+                self._deleted.setdefault(index, {}).update(deleted)
+                self._forget_deleted(index, shard)
+
+    def _led(self) -> dict[int, Partition]:
+        topic = self._broker.image.topics.get(OFFSETS_TOPIC)
+        count = len(topic.partitions) if topic is not None else 0
+        found = ((index, self._broker.partitions.get(OFFSETS_TOPIC, index)) for index in range(count))
+        return {index: partition for index, partition in found if isinstance(partition, Partition)}
+
+    def _stop(self, index: int) -> None:
+        self._deleted.pop(index, None)
+        loading = self._shards.pop(index).stop()
+        if loading is not None and not loading.done():
+            self._stopping.add(loading)
+            loading.add_done_callback(self._stopping.discard)
+
+    def _loaded(self, shard: GroupCoordinator) -> None:
+        self._forget_deleted(shard.partition.index, shard)
+
+    def _forget_deleted(self, index: int, shard: GroupCoordinator) -> None:
+        names = self._deleted.get(index, {})
+        for name in list(names):
+            # One of the same name may have come since; its id tells its offsets from those of the old one.
+            is_back = name in self._broker.image.topics
+            if not is_back and not shard.happened(partial(_topic_deleted, name)):
+                return
+            del names[name]
+
+    # Asking
+
+    def submit(
+        self,
+        group_id: str,
+        request: Request,
+        call: Call,
+        *,
+        waiter: Waiter | None = None,
+        new_member_id: str = "",
+    ) -> None:
+        """The waiter gets the reply, now or later; if there is none, the call itself does."""
+        caller = Caller(waiter or call, call.version, call.client_id or "", call.client_host)
+        shard = self._find(group_id)
+        if shard is None:
+            (waiter or call).reply(GroupShard.refuse(request, ErrorCode.NOT_COORDINATOR))
+        else:
+            shard.submit(request, caller, new_member_id=new_member_id)
+
+    def submit_each(
+        self, requests: Sequence[tuple[str, Request]], call: Call, finish: Callable[[list[Message]], None]
+    ) -> None:
+        """Requests of one call to several groups. `finish` gets the replies, in the same order."""
+        gathered = _Gathered(len(requests), finish)
+        if not requests:
+            finish([])
+        for number, (group_id, request) in enumerate(requests):
+            self.submit(group_id, request, call, waiter=_Part(gathered, number))
+
+    def leader_of(self, group_id: str) -> int | None:
+        """The broker that coordinates a group; -1 if nobody does, None if the topic for it is not there yet."""
+        topic = self._broker.image.topics.get(OFFSETS_TOPIC)
+        return None if topic is None else topic.partitions[partition_for(group_id, len(topic.partitions))].leader
+
+    async def create_topic(self) -> Refused | None:
+        """Make the topic that groups are kept in; None if it is there."""
+        config = self._broker.config
+        name = "offsets.topic.replication.factor"
+        factor = config.integer(name)
+        if name not in config.static:
+            factor = min(factor, len(self._broker.image.brokers))
+        topic_id = self._broker.draw_topic_id()
+        segment_bytes = config.integer("offsets.topic.segment.bytes")
+        try:
+            await self._broker.cluster.change(
+                lambda controller: controller.create_topic(
+                    OFFSETS_TOPIC,
+                    topic_id=topic_id,
+                    defaults=self._broker.topic_defaults,
+                    partitions=config.integer("offsets.topic.num.partitions"),
+                    replication_factor=factor,
+                    configs={
+                        "cleanup.policy": "compact",
+                        "compression.type": "producer",
+                        # The broker's config has no lower limit, and a topic's has.
+                        "segment.bytes" if segment_bytes >= MIB else "internal.segment.bytes": str(segment_bytes),
+                    },
+                )
+            )
+        except Refused as refused:
+            if refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                log.error("groups have no topic", extra={"topic": OFFSETS_TOPIC, "error": refused.message})
+                return refused
+        return None
+
+    def shards(self) -> Iterator[GroupCoordinator]:
+        """All of them, to be looked at."""
+        yield from self._shards.values()
+
+    def _find(self, group_id: str) -> GroupCoordinator | None:
+        topic = self._broker.image.topics.get(OFFSETS_TOPIC)
+        return None if topic is None else self._shards.get(partition_for(group_id, len(topic.partitions)))
+
+    # Time
+
+    def clock_moved(self) -> None:
+        """Look whose time is up. The timer does that; so may whoever moves a clock that is not real."""
+        for index, shard in list(self._shards.items()):
+            shard.tick_if_due()
+            self._forget_deleted(index, shard)
+            self._arm(shard.next_deadline())
+        self._broker.cork.release()
+
+    def _turn_ended(self, shard: GroupCoordinator) -> None:
+        self._arm(shard.next_deadline())
+
+    def _arm(self, deadline_ms: int | None) -> None:
+        if deadline_ms is None or self._is_closing or (self._timer is not None and self._due_ms <= deadline_ms):
+            return
+        remaining_ms = deadline_ms - self._broker.clock.monotonic_ms()
+        # What is overdue could not be done now.
+        delay_ms = max(remaining_ms, TICK_MS) if remaining_ms > 0 else RETRY_MS
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_ms = deadline_ms
+        self._timer = self._loop.call_later(delay_ms / 1000, self._fired)
+
+    def _fired(self) -> None:
+        assert self._timer is not None
+        late = self._loop.time() - self._timer.when()
+        self._timer = None
+        if late > LATE_SECONDS:
+            for shard in self._shards.values():
+                shard.shift_deadlines(int(late * 1000))
+        self.clock_moved()
+
+    def _now(self) -> Instant:
+        clock = self._broker.clock
+        return Instant(clock.monotonic_ms(), clock.now_ms())
+
+    # Stopping
+
+    def end_waits(self) -> None:
+        """The broker stops: nobody waits for other members any longer."""
+        for shard in self._shards.values():
+            shard.end_waits()
+
+    async def close(self) -> None:
+        self._is_closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for index in list(self._shards):
+            self._stop(index)
+        if self._stopping:
+            await asyncio.wait(self._stopping)
+
+    @property
+    def is_loading(self) -> bool:
+        return any(shard.state is State.LOADING for shard in self._shards.values())
+
+
+class _Gathered:
+    """The replies to the parts of a call, until there is one to each."""
+
+    __slots__ = ("_finish", "_missing", "_replies")
+
+    def __init__(self, count: int, finish: Callable[[list[Message]], None]) -> None:
+        self._replies: list[Any] = [None] * count
+        self._missing = count
+        self._finish = finish
+
+    def came(self, number: int, response: Message) -> None:
+        self._replies[number] = response
+        self._missing -= 1
+        if not self._missing:
+            self._finish(self._replies)
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    gathered: _Gathered
+    number: int
+
+    def reply(self, response: Message) -> None:
+        self.gathered.came(self.number, response)
+
+    def when_gone(self, forget: Callable[[Any], None]) -> None:
+        """Parts wait for the log alone, which will come to them."""
+
+
+def _topic_deleted(name: str, machine: GroupShard, now: Instant) -> Decision:
+    return machine.topic_deleted(name, now)
+
+
+def _settings(broker: "Broker") -> GroupSettings:
+    config = broker.config
+    return GroupSettings(
+        min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),
+        max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
+        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
+        max_size=config.integer("group.max.size"),
+        offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
+        offsets_retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
+        offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
+    )

@@ -1,0 +1,262 @@
+"""Every metric that a broker shows: its name, what it means, and where it is read. The reference is written from it."""
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock import __version__
+from penstock.broker.metrics import process
+from penstock.broker.metrics.exposition import Head, Sample
+from penstock.broker.metrics.group_lags import GroupLag
+from penstock.broker.metrics.histogram import Histogram
+from penstock.broker.metrics.requests import ApiMeter
+from penstock.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.partition import Partition
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerFamily:
+    head: Head
+    read: "Callable[[Broker], Iterable[Sample]]"
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionFamily:
+    """A number of each partition; those of topics are the sums of their partitions on this broker."""
+
+    head: Head
+    read: "Callable[[Partition], int]"
+
+
+@dataclass(slots=True, frozen=True)
+class GroupFamily:
+    """A number of a group in a partition; None while it is unknown."""
+
+    head: Head
+    read: Callable[[GroupLag], float | None]
+
+
+def _counter(name: str, help: str, read: "Callable[[Broker], Iterable[Sample]]", *labels: str) -> BrokerFamily:
+    return BrokerFamily(Head(name, "counter", help, labels), read)
+
+
+def _gauge(name: str, help: str, read: "Callable[[Broker], Iterable[Sample]]", *labels: str) -> BrokerFamily:
+    return BrokerFamily(Head(name, "gauge", help, labels), read)
+
+
+def _histogram(name: str, help: str, read: "Callable[[Broker], Iterable[Sample]]", *labels: str) -> BrokerFamily:
+    return BrokerFamily(Head(name, "histogram", help, labels), read)
+
+
+def _of_topic(name: str, help: str, read: "Callable[[Partition], int]") -> PartitionFamily:
+    return PartitionFamily(Head(name, "counter", help, ("topic",)), read)
+
+
+def _of_partition(name: str, help: str, read: "Callable[[Partition], int]") -> PartitionFamily:
+    return PartitionFamily(Head(name, "gauge", help, ("topic", "partition")), read)
+
+
+def _of_group(name: str, help: str, read: Callable[[GroupLag], float | None]) -> GroupFamily:
+    return GroupFamily(Head(name, "gauge", help, ("group", "topic", "partition")), read)
+
+
+def _one(value: float | Histogram | None) -> list[Sample]:
+    """A family of one series; of none if there is nothing to tell."""
+    return [] if value is None else [((), value)]
+
+
+def _by_api(read: Callable[[ApiMeter], int | Histogram]) -> "Callable[[Broker], Iterable[Sample]]":
+    """A series for each API. A histogram has many lines, so it is there only if it has something to tell."""
+
+    def read_all(broker: "Broker") -> Iterable[Sample]:
+        for meter in broker.meters.requests.all():
+            told = read(meter)
+            if not isinstance(told, Histogram) or told.count:
+                yield (meter.api.name,), told
+
+    return read_all
+
+
+def _errors(broker: "Broker") -> Iterable[Sample]:
+    for meter in broker.meters.requests.all():
+        for code, count in list(meter.errors.items()):
+            yield (meter.api.name, _error_name(code)), count
+
+
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def _offline(broker: "Broker") -> int:
+    failed = sum(partition.log.failure is not None for partition in broker.partitions.all())
+    return len(broker.partitions.failed) + failed
+
+
+# The tables are functions because the type checker looks into those last, when it knows all about a broker.
+# fmt: off
+def _requests() -> tuple[BrokerFamily, ...]:
+    return (
+        _counter("penstock_requests_total", "Requests answered.",
+            _by_api(lambda api: api.seconds.count), "api"),
+        _counter("penstock_request_bytes_total", "Bytes of the bodies of requests answered.",
+            _by_api(lambda api: api.bytes_in), "api"),
+        _counter("penstock_response_bytes_total", "Bytes of replies.",
+            _by_api(lambda api: api.bytes_out), "api"),
+        _counter("penstock_request_errors_total",
+            "Error codes in replies, those of each partition or other item by itself.",
+            _errors, "api", "error"),
+        _histogram("penstock_request_duration_seconds",
+            "From a request's arrival until its reply is ready to be sent. With the wait for the disk (acks=all), "
+            "without the wait for records that a fetch asks for. An API is here once it was used.",
+            _by_api(lambda api: api.seconds), "api"),
+        _histogram("penstock_request_wait_seconds",
+            "How long requests that had to wait waited for what they asked to wait for: a fetch for records.",
+            _by_api(lambda api: api.waits), "api"),
+        _counter("penstock_slow_requests_total", "Requests that took longer than penstock.slow.request.ms.",
+            lambda broker: _one(broker.meters.requests.slow.total)),
+        _gauge("penstock_unanswered_request_bytes", "Bytes of requests that have no reply yet.",
+            lambda broker: _one(broker.budget.used_bytes)),
+        _gauge("penstock_fetch_sessions", "Fetch sessions kept.",
+            lambda broker: _one(len(broker.fetch_sessions))),
+    )
+
+
+def _connections() -> tuple[BrokerFamily, ...]:
+    return (
+        _gauge("penstock_connections", "Connections of clients that are open.",
+            lambda broker: _one(len(broker.listener.connections))),
+        _counter("penstock_connections_accepted_total", "Connections accepted.",
+            lambda broker: _one(broker.listener.accepted)),
+        _counter("penstock_connections_closed_total",
+            "Connections closed: by the client, for idling, for stalling (a request does not end, replies are not "
+            "read), over a limit on connections, or for an error, such as a request that cannot be read.",
+            lambda broker: [((reason,), count) for reason, count in broker.listener.closed.items()], "reason"),
+    )
+
+
+def _logs() -> tuple[BrokerFamily, ...]:
+    return (
+        _gauge("penstock_partitions", "Partitions that this broker leads.",
+            lambda broker: _one(len(broker.partitions))),
+        _gauge("penstock_partitions_offline", "Partitions whose log failed or could not be opened.",
+            lambda broker: _one(_offline(broker))),
+        _gauge("penstock_producer_ids", "Idempotent producers remembered, for each partition that they wrote to.",
+            lambda broker: _one(sum(len(partition.producers) for partition in broker.partitions.all()))),
+        _counter("penstock_retention_deleted_segments_total", "Segments that were deleted for their age or size.",
+            lambda broker: _one(broker.housekeeping.deleted_segments)),
+        _histogram("penstock_flush_duration_seconds", "Rounds of the flusher: how long each took.",
+            lambda broker: _one(broker.meters.flushes.seconds)),
+        _histogram("penstock_flush_logs", "Rounds of the flusher: how many logs each made durable.",
+            lambda broker: _one(broker.meters.flushes.logs)),
+        _counter("penstock_flush_failures_total", "Rounds of the flusher that failed; their logs went offline.",
+            lambda broker: _one(broker.meters.flushes.failures)),
+        _gauge("penstock_disk_free_bytes", "What the disk of the data folder has left, at the last look.",
+            lambda broker: _one(broker.disk.free_bytes)),
+        _gauge("penstock_disk_size_bytes", "How large it is.",
+            lambda broker: _one(broker.disk.total_bytes)),
+        _gauge("penstock_disk_reserve_bytes", "What is to stay free (penstock.disk.reserve.bytes).",
+            lambda broker: _one(broker.disk.reserve_bytes)),
+        _gauge("penstock_disk_full", "1 while records are refused because less than that is free.",
+            lambda broker: _one(int(broker.disk.is_low))),
+        _counter("penstock_scrubbed_bytes_total", "Bytes of closed segments that were checked for changed bits.",
+            lambda broker: _one(broker.scrubbing.bytes_scrubbed)),
+        _counter("penstock_scrub_rounds_total", "How often all closed segments were checked to the end.",
+            lambda broker: _one(broker.scrubbing.rounds)),
+        _counter("penstock_scrub_corrupt_batches_total", "Damaged batches that were found so.",
+            lambda broker: _one(broker.scrubbing.corrupt_batches)),
+    )
+
+
+def _process() -> tuple[BrokerFamily, ...]:
+    return (
+        _histogram("penstock_event_loop_lag_seconds",
+            "How late a timer was that is due every 20 ms under load, every 100 ms without: what the event loop was "
+            "doing instead.",
+            lambda broker: _one(broker.meters.loop_lag.seconds)),
+        _gauge("penstock_event_loop_lag_recent_max_seconds", "The most of it in the last minute or two.",
+            lambda broker: _one(broker.meters.loop_lag.recent.value)),
+        _histogram("penstock_gc_pause_seconds", "How long each garbage collection took.",
+            lambda broker: _one(broker.meters.gc_pauses.seconds)),
+        _gauge("penstock_gc_pause_recent_max_seconds", "The longest of them in the last minute or two.",
+            lambda broker: _one(broker.meters.gc_pauses.recent.value)),
+        _counter("penstock_gc_collections_total", "Garbage collections, by generation; 2 looks at everything.",
+            lambda broker: [((str(age),), count) for age, count in enumerate(broker.meters.gc_pauses.collections)],
+            "generation"),
+        _counter("penstock_gc_collected_objects_total", "Objects that garbage collections found.",
+            lambda broker: _one(broker.meters.gc_pauses.collected)),
+        _gauge("penstock_process_resident_memory_bytes", "Memory in use. Linux only.",
+            lambda broker: _one(process.resident_bytes())),
+        _counter("penstock_process_cpu_seconds_total", "Processor time used, by all threads.",
+            lambda broker: _one(process.cpu_seconds())),
+        _gauge("penstock_process_open_fds", "File descriptors in use. Linux only.",
+            lambda broker: _one(process.open_descriptors())),
+        _gauge("penstock_process_max_fds", "File descriptors allowed.",
+            lambda broker: _one(process.max_descriptors())),
+        _gauge("penstock_uptime_seconds", "Time since the broker began to start.",
+            lambda broker: _one(broker.meters.uptime_seconds)),
+        _gauge("penstock_build_info", "Always 1: which Penstock on which Python, and who it is.",
+            lambda broker: [((__version__, sys.version.split()[0], str(broker.node_id), broker.cluster_id), 1)],
+            "version", "python", "node_id", "cluster_id"),
+    )
+
+
+def _topics() -> tuple[PartitionFamily, ...]:
+    return (
+        _of_topic("penstock_topic_appended_records_total", "Records appended to the topic's partitions on this broker.",
+            lambda partition: partition.appended_records),
+        _of_topic("penstock_topic_appended_batches_total", "Record batches appended.",
+            lambda partition: partition.appended_batches),
+        _of_topic("penstock_topic_appended_bytes_total", "Bytes of record batches appended, compressed as they came.",
+            lambda partition: partition.appended_bytes),
+        _of_topic("penstock_topic_fetched_bytes_total", "Bytes of record batches handed to readers.",
+            lambda partition: partition.fetched_bytes),
+    )
+
+
+def _partitions() -> tuple[PartitionFamily, ...]:
+    return (
+        _of_partition("penstock_partition_size_bytes", "Bytes of all segments.",
+            lambda partition: partition.log.size),
+        _of_partition("penstock_partition_segments", "Number of segments.",
+            lambda partition: len(partition.log.segments)),
+        _of_partition("penstock_partition_log_start_offset", "The first offset that can be read.",
+            lambda partition: partition.log.start_offset),
+        _of_partition("penstock_partition_log_end_offset", "The offset that the next record gets.",
+            lambda partition: partition.log.end_offset),
+        _of_partition("penstock_partition_high_watermark", "Up to which offset records can be read.",
+            lambda partition: partition.high_watermark),
+    )
+
+
+def _groups() -> tuple[GroupFamily, ...]:
+    return (
+        _of_group("penstock_group_lag_messages",
+            "Messages that a group has not processed, by what it has committed; of the groups that this broker "
+            "coordinates, in the partitions that it leads.",
+            lambda lag: lag.messages),
+        _of_group("penstock_group_lag_seconds",
+            "How old the oldest of them is, by the timestamp of its batch; 0 if there is none. Left out while it is "
+            "unknown: the message is deleted, or it is on the disk alone and nobody has looked at it yet.",
+            lambda lag: lag.seconds),
+    )
+# fmt: on
+
+
+BROKER_FAMILIES: Final = {
+    "Requests": _requests(),
+    "Connections": _connections(),
+    "Logs, flushes and the disk": _logs(),
+    "The process": _process(),
+}
+"""By the titles that they have in the reference."""
+
+TOPIC_FAMILIES: Final = _topics()
+PARTITION_FAMILIES: Final = _partitions()
+GROUP_FAMILIES: Final = _groups()
