@@ -40,5 +40,5 @@ def _properties(stats: dict[str, list[Any]]) -> Iterator[tuple[str, Any, bool]]:
     """What tests told about themselves, and whether they passed."""
     for outcome in ("passed", "failed", "error"):
         for report in stats.get(outcome, ()):
-            for name, value in report.user_properties:
+            for name, value in getattr(report, "user_properties", ()):
                 yield name, value, outcome == "passed"

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,6 +19,7 @@ from penstock.machines.groups.records import GroupStored, decode
 from penstock.machines.groups.sharding import OFFSETS_TOPIC, partition_for
 from tests.clients.steady_load import SteadyLoad
 from tests.system.processes import BrokerProcess, spare_port
+from tools.clients.client import SECONDS
 from tools.clients.members import GroupClient, Host, Member, News, Place
 
 T = TypeVar("T")
@@ -176,15 +178,15 @@ class Group:
         """Wait until every partition has one owner among those that are there, in their eyes and in the broker's."""
         members = [member for member in self.members if not member.is_gone] if among is None else list(among)
         wanted = list(range(self.partitions))
+        deadline = time.monotonic() + SECONDS
         while True:
             await self.until(lambda: sorted(_owned(members)) == wanted, "each partition has one owner")
             described = await self.describe()
             if described is not None and described.state == "Stable":
-                owners = {
-                    told.client_id: [each.partition for each in told.partitions or ()] for told in described.members
-                }
-                if owners == {member.name: member.owns for member in members}:
+                told = {each.client_id: [key.partition for key in each.partitions or ()] for each in described.members}
+                if told == {member.name: member.owns for member in members}:
                     return described
+            assert time.monotonic() < deadline, self._tell(f"the broker sees it otherwise: {described}")
             await asyncio.sleep(POLL_SECONDS)
 
     async def describe(self) -> GroupDescription | None:

@@ -4,7 +4,7 @@ import itertools
 import threading
 from typing import Final
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tools.clients.client import SECONDS
 from tools.clients.members import Place
@@ -53,10 +53,18 @@ class SteadyLoad:
     def _run(self) -> None:
         for number in itertools.count():
             for partition in range(self.partitions):
-                self._producer.produce(self._topic, b"%d" % number, partition=partition, on_delivery=self._delivered)
+                self._send(partition, b"%d" % number)
             self._producer.poll(0)
             if self._is_over.wait(PACE_SECONDS):
                 return
+
+    def _send(self, partition: int, value: bytes) -> None:
+        try:
+            self._producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered)
+        except KafkaException as error:
+            # A new partition is not known at once.
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                raise
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

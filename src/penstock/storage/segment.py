@@ -419,11 +419,21 @@ class Segment:
         if limit <= behind:
             return behind
         position = max(behind, self.index.floor_of_position(limit)[1])
-        for batch in self.batches(position, self.size, pinned=pinned):
+        for batch in self._batches_from(position, pinned, are_large=first.header.size >= _LOOKUP_BYTES):
             if batch.position + batch.header.size > limit:
                 self._remember(batch.header.base_offset, batch.position)
                 return batch.position
         return self.size
+
+    def _batches_from(self, position: int, pinned: Pinned, *, are_large: bool) -> Iterator[Batch]:
+        """Headers that lie far apart are cheaper to read one by one."""
+        if not are_large:
+            yield from self.batches(position, self.size, pinned=pinned)
+            return
+        while position < self.size:
+            batch = self._batch_at(position, pinned)
+            yield batch
+            position += batch.header.size
 
     def _batch_at(self, position: int, pinned: Pinned) -> Batch:
         """The batch that begins at a position, as `batches` has it first."""

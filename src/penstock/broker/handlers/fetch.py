@@ -8,6 +8,7 @@ from penstock.broker.call import Call
 from penstock.broker.fetching import Fetch, Found
 from penstock.broker.router import LATER, Router
 from penstock.machines.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key, Session, Wanted
+from penstock.protocol import single_fetch
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schema import Message
 from penstock.protocol.schemas.fetch import (
@@ -18,6 +19,7 @@ from penstock.protocol.schemas.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
+from penstock.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -26,7 +28,46 @@ router = Router()
 _STALE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-@router.handles(FetchRequest, versions=(4, 18))
+def fetch_quickly(broker: "Broker", call: Call) -> bool:
+    """Takes the call if it asks for one partition, outside a session, and there are records to be had at once."""
+    version = call.version
+    if version < single_fetch.FIRST_VERSION or (found := single_fetch.read_single(call.body, version)) is None:
+        return False
+    target, position = found
+    topic, partitions = target.topic, broker.partitions
+    partition = (
+        partitions.get(topic, target.partition)
+        if isinstance(topic, str)
+        else partitions.find_by_id(topic, target.partition)
+    )
+    if isinstance(partition, ErrorCode) or not partition.is_open or position.last_fetched_epoch >= 0:
+        return False
+    leader = partition.leader
+    if position.current_leader_epoch not in (-1, leader.leader_epoch):
+        return False
+    limit = min(target.max_bytes, position.max_bytes, broker.fetch_max_bytes)
+    try:
+        records = partition.locate(position.fetch_offset, limit, at_least_one=True)
+    except (OSError, StorageError):
+        return False
+    if records is None:
+        return False
+    if len(records) < target.min_bytes or not records.is_ready:
+        records.release()
+        return False
+    partition.fetched_bytes += len(records)
+    reply = target.reply.write(
+        call.correlation_id,
+        leader.high_watermark,
+        leader.last_stable_offset,
+        partition.log.start_offset,
+        records,
+    )
+    call.connection.reply_written(call, reply)
+    return True
+
+
+@router.handles(FetchRequest, versions=(4, 18), quick=fetch_quickly)
 def fetch(broker: "Broker", call: Call, request: FetchRequest) -> Message | object:
     by_id = call.version >= 13
     session = _session_of(broker, request, by_id=by_id)
