@@ -75,3 +75,22 @@ def test_who_was_turned_away_is_told_once_when_there_is_room() -> None:
     budget.remove(40)
     assert (first.resumed, second.resumed) == (1, 1)
     assert budget.used_bytes == 0
+
+
+@in_loop
+async def test_what_a_read_has_brought_is_seen_to_before_its_replies_leave() -> None:
+    told: list[str] = []
+
+    class Telling(Connection):
+        def send_outbox(self) -> None:
+            told.append("sent")
+
+    cork = Cork(asyncio.get_running_loop(), lambda: told.append("end of read"))
+    cork.hold()
+    assert cork.is_held
+    cork.add(Telling())
+    cork.release()
+    assert told == ["end of read", "sent"]
+    assert not cork.is_held
+    cork.release()
+    assert told == ["end of read", "sent"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.partitions import PROBE_EVERY
 from penstock.machines.cluster import partition_record
 from penstock.machines.cluster_records import TopicCreated, TopicDeleted
 from penstock.protocol.batch import split
@@ -263,3 +264,87 @@ async def test_a_batch_that_was_staged_when_its_topic_went_is_refused_and_writte
         await turns()
         assert folders(node) == []
         assert outcomes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+class Unheard:
+    """Whoever produced, and does not listen."""
+
+    def appended(self, base_offset: int, log_start: int) -> None: ...
+
+    def refused(self, code: ErrorCode, message: str) -> None:
+        raise AssertionError(message)
+
+
+def bring(node: Node, records: bytearray) -> None:
+    """As a handler does with a batch."""
+    [(header, view)] = split(records)
+    node.partition("orders").append(header, view, wait_for_all=False, waiter=Unheard(), now_ms=0)
+
+
+def read(node: Node) -> None:
+    """As a connection does that has read a request with a batch."""
+    node.broker.cork.hold()
+    bring(node, batch(b"x"))
+    node.broker.cork.release()
+
+
+def end(node: Node) -> int:
+    return node.partition("orders").log.end_offset
+
+
+@in_loop
+async def test_records_of_connections_that_come_together_share_a_write(tmp_path: Path) -> None:
+    files = CountingFiles()
+    async with running(files=files, folder=str(tmp_path)) as node:
+        await (await node.connect()).create_topic("orders")
+        for round in range(3):
+            files.writes.clear()
+            for _ in range(5):
+                read(node)
+            assert end(node) == 5 * round
+            await turns()
+            assert end(node) == 5 * round + 5
+            assert max(files.writes) == 5 * len(batch(b"x"))
+
+
+@in_loop
+async def test_records_of_a_connection_that_comes_alone_are_written_at_once() -> None:
+    async with running() as node:
+        await (await node.connect()).create_topic("orders")
+        read(node)
+        await until(lambda: end(node) == 1)
+        for number in range(2, 50):
+            read(node)
+            assert end(node) == number
+
+
+@in_loop
+async def test_now_and_then_it_is_looked_whether_connections_come_together_again() -> None:
+    async with running() as node:
+        await (await node.connect()).create_topic("orders")
+        read(node)
+        await until(lambda: end(node) == 1)
+        while True:
+            before = end(node)
+            read(node)
+            if end(node) == before:
+                break
+            assert before <= PROBE_EVERY
+        for _ in range(3):
+            read(node)
+        assert end(node) == before
+        await until(lambda: end(node) == before + 4)
+        read(node)
+        assert end(node) == before + 4, "they did come together, so the next one waits for others again"
+        await until(lambda: end(node) == before + 5)
+
+
+@in_loop
+async def test_records_that_no_connection_brought_are_written_at_the_end_of_the_turn() -> None:
+    async with running() as node:
+        await (await node.connect()).create_topic("orders")
+        read(node)
+        await until(lambda: end(node) == 1)
+        bring(node, batch(b"of a coordinator"))
+        assert end(node) == 1
+        await until(lambda: end(node) == 2)

@@ -51,16 +51,23 @@ class GroupStage:
         }
         given = [text for name, value in settings.items() for text in ("-X", f"{name}={value}")]
         self._options = ("--listen", self.bootstrap, *given)
+        self.start_broker()
         try:
-            self.start_broker()
             self._runner.run(self._open())
         except BaseException:
-            self.__exit__()
+            self._close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._runner.run(self._stack.aclose())
+        try:
+            self._runner.run(self._stack.aclose())
+            assert self.broker.stop() == 0
+            assert self.broker.problems() == []
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         self._runner.close()
         self.broker.kill()
         self._folder.cleanup()
@@ -214,16 +221,18 @@ class Group:
         member that could not commit them, and then by another."""
         await asyncio.to_thread(self.load.drain)
         sent = set(self.load.acknowledged)
-        await self.until(lambda: sent <= set(self._all_processed()), "everything is processed")
-        await self.until(
-            lambda: not any(member.uncommitted for member in self.members if not member.is_gone),
-            "everything is committed",
-        )
-        await self.leave(*(member for member in self.members if not member.is_gone))
+        ends = Counter(place.partition for place in sent)
+        deadline = time.monotonic() + SECONDS
+        while (committed := await self._offsets()) != ends:
+            assert time.monotonic() < deadline, self._tell(f"committed is {committed}, and the ends are {ends}")
+            await asyncio.sleep(POLL_SECONDS)
+        staying = [member for member in self.members if not member.is_gone]
+        await self.until(lambda: not any(member.uncommitted for member in staying), "all know that they have committed")
+        await self.leave(*staying)
+        assert await self._offsets() == ends
         processed = Counter(self._all_processed())
-        assert set(processed) == sent, self._tell("something was processed that nobody sent")
+        assert set(processed) == sent, self._tell("what was processed is not what was sent")
         self._check_commits()
-        await self._check_offsets()
         return processed.total() - len(processed)
 
     def _check_commits(self) -> None:
@@ -235,12 +244,10 @@ class Group:
                 left = member.uncommitted + member.given_up
                 assert not left, self._tell(f"{member.name} did not commit {left[:10]}, and nothing had happened to it")
 
-    async def _check_offsets(self) -> None:
+    async def _offsets(self) -> dict[int, int]:
         told = (await group_offsets(self._stage.cluster, [self.name]))[self.name]
         assert not isinstance(told, ClientError), told
-        committed = {key.partition: each.offset for key, each in told.items()}
-        ends = Counter(place.partition for place in self.load.acknowledged)
-        assert committed == ends, self._tell(f"committed are {committed}, and the ends are {ends}")
+        return {key.partition: each.offset for key, each in told.items()}
 
     async def disband(self) -> None:
         """Whatever became of it."""

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tools.clients import clients
-from tools.clients.client import At, Client
+from tools.clients.client import At
 from tools.clients.clients import AIOKAFKA, CONFLUENT_KAFKA, JAVA_TOOLS, KAFKA_PYTHON, KAFKAJS, KCAT
 from tools.clients.records import TOPICS
 
@@ -22,8 +22,6 @@ ACKS = ("0", "1", "all")
 RIGHT = "[green]✓[/]"
 WRONG = "[bold red]✗[/]"
 NOT_RUN = "[dim]·[/]"
-IN_GROUPS = "groups"
-"""Instead of a mark: such a client reads only as a member of a group, and is tested there."""
 
 WIDTH = 120
 
@@ -47,20 +45,14 @@ class Layout:
     marks: Sequence[str] = ("",)
     initials: Sequence[str] = ("",)
     """What stands over the marks."""
-    reads: bool = False
-    """Whether clients do nothing but read, so that those without assignment are left out."""
 
     def cells(self) -> list[Cell]:
         return [
             Cell(self.title, client.name, column, mark)
             for client in CLIENTS.values()
-            if not self.leaves_out(client)
             for column in self.columns
             for mark in self.marks
         ]
-
-    def leaves_out(self, client: Client) -> bool:
-        return self.reads and not client.assigns
 
 
 MIXED = "mixed"
@@ -89,9 +81,9 @@ TOO_LARGE = "too large"
 CONTENTS = ("key", "headers", "tombstone", "empty value")
 
 PRODUCE = Layout("Produce", CODECS, marks=ACKS, initials=ACKS)
-FETCH = Layout("Fetch", CODECS, marks=tuple(at.value for at in At), initials=("b", "e", "o", "t"), reads=True)
+FETCH = Layout("Fetch", CODECS, marks=tuple(at.value for at in At), initials=("b", "e", "o", "t"))
 SEND = Layout("Messages sent", (*SIZES, TOO_LARGE, *CONTENTS))
-READ = Layout("Messages read", (*SIZES, *CONTENTS), reads=True)
+READ = Layout("Messages read", (*SIZES, *CONTENTS))
 
 CAPTIONS = {
     PRODUCE.title: "with acks 0, 1 and all: stored once, in order, by the codec, as our own reader finds it",
@@ -133,7 +125,7 @@ def _table(layout: Layout, results: dict[Cell, bool], versions: dict[str, str]) 
                 _mark(results.get(Cell(layout.title, client.name, column, mark)), under=initial)
                 for mark, initial in zip(layout.marks, layout.initials, strict=True)
             ]
-            row.append(f"[dim]{IN_GROUPS}[/]" if layout.leaves_out(client) else " ".join(marks))
+            row.append(" ".join(marks))
         table.add_row(*row)
     return table
 

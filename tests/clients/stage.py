@@ -93,14 +93,15 @@ class Stage:
     def version(self, client: Client) -> str:
         return self._sessions[client.name][0].version
 
-    async def new_topic(self) -> str:
-        """A topic of one partition whose records may be as old as they like."""
+    async def new_topic(self, partitions: int = 1) -> str:
+        """A topic whose records may be as old as they like."""
         self._topics += 1
         name = f"topic-{self._topics}"
-        unwrap(await create_topics(self.cluster, [NewTopic(name=name, partitions=1, configs={"retention.ms": "-1"})]))
+        topic = NewTopic(name=name, partitions=partitions, configs={"retention.ms": "-1"})
+        unwrap(await create_topics(self.cluster, [topic]))
         return name
 
-    async def append(self, topic: str, batch: bytes | bytearray) -> None:
+    async def append(self, topic: str, batch: bytes | bytearray, partition: int = PARTITION) -> None:
         """Produce a batch just as it is."""
 
         def request(target: Target) -> ProduceRequest:
@@ -113,7 +114,7 @@ class Stage:
             assert not answer.error_code, answer
 
         terms = Terms(repeatable=False, hold_ms=SECONDS * 1000)
-        await self.cluster.request_to_leader(TopicPartition(topic, PARTITION), request, read, terms=terms)
+        await self.cluster.request_to_leader(TopicPartition(topic, partition), request, read, terms=terms)
 
     async def stored(self, topic: str, count: int) -> list[Stored]:
         """The batches of a topic, read with our own client as soon as they hold so many records (with acks=0 nobody
@@ -160,6 +161,8 @@ async def _serving() -> AsyncIterator[str]:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", SERVE, "serve"),
             *("--data-dir", str(Path(folder) / "data"), "--listen", "127.0.0.1:0", "--log-format", "json"),
+            # kafkajs reads only in groups, each of which would wait for more members.
+            *("-X", "group.initial.rebalance.delay.ms=0"),
             cwd=ROOT,
             env={name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
             stdout=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Every client that reads without a group reads every codec from everywhere."""
+"""Every client reads every codec from everywhere; kafkajs in a group of its own, as it cannot without."""
 
 from dataclasses import dataclass, field
 

@@ -23,12 +23,12 @@ TELL = Callable[[str, object], None]
 
 def cells(scenario: Scenario, *clients: str, usually: Collection[str] | None = None) -> list[Cell]:
     """One for each client; but `usually`, when time is short, only for some."""
-    return [Cell(GROUPS, name, scenario) for name in clients if ALL or usually is None or name in usually]
+    return [Cell(GROUPS, name, scenario.value) for name in clients if ALL or usually is None or name in usually]
 
 
 def marked(scenario: Scenario, *clients: str, marks: Collection[str], usually: Collection[str] = ()) -> list[Cell]:
     """The same, with a cell for each mark."""
-    found = [Cell(GROUPS, name, scenario, mark) for name in clients for mark in marks]
+    found = [Cell(GROUPS, name, scenario.value, mark) for name in clients for mark in marks]
     return [cell for cell in found if ALL or f"{cell.client} {cell.mark}" in usually]
 
 
@@ -114,7 +114,9 @@ def test_of_twelve_members_on_eight_partitions_four_wait_until_others_leave(
     assert account(groups, cell, scenario(), record_property) == 0
 
 
-@pytest.mark.parametrize("cell", cells(Scenario.STATIC, *STATIC, usually={CONFLUENT_KAFKA, KAFKA_PYTHON}), ids=str)
+@pytest.mark.parametrize(
+    "cell", cells(Scenario.STATIC, *STATIC, usually={CONFLUENT_KAFKA, KAFKA_PYTHON, JAVA}), ids=str
+)
 def test_a_static_member_comes_back_without_a_rebalance_and_a_second_one_fences_the_first(
     groups: GroupStage, cell: Cell, record_property: TELL
 ) -> None:
@@ -245,7 +247,7 @@ def test_members_agree_on_every_assignor_that_their_client_has(
     assert account(groups, cell, scenario(), record_property) == 0
 
 
-@pytest.mark.parametrize("cell", [Cell(GROUPS, MIXED, Scenario.ASSIGNORS, BY_WEIGHT)], ids=str)
+@pytest.mark.parametrize("cell", [Cell(GROUPS, MIXED, Scenario.ASSIGNORS.value, BY_WEIGHT)], ids=str)
 def test_an_assignor_of_the_users_works_across_clients_with_its_own_data(
     groups: GroupStage, cell: Cell, record_property: TELL
 ) -> None:

@@ -1,12 +1,14 @@
-"""What Kafka's console tools and kcat can do besides: topics, offsets, metadata."""
+"""What Kafka's console tools and kcat can do besides: topics, offsets, metadata, groups."""
 
+import asyncio
 import json
 
+from penstock.client.groups import GroupDescription, describe_groups
 from penstock.protocol.records import NewRecord, build
 from tests.clients.stage import Stage
 from tools.clients.client import SECONDS, Session
 from tools.clients.clients import JAVA_TOOLS, KCAT
-from tools.clients.console import TOPICS, ConsoleTools
+from tools.clients.console import CONSUMER, GROUPS, TOPICS, ConsoleTools
 from tools.clients.processes import run
 
 
@@ -61,3 +63,75 @@ def test_kcat_lists_brokers_and_partitions(stage: Stage) -> None:
     [partition] = listed["topics"][0]["partitions"]
     assert listed["topics"][0]["topic"] == topic
     assert partition == {"partition": 0, "leader": 0, "replicas": [{"id": 0}], "isrs": [{"id": 0}]}
+
+
+def test_kafka_console_consumer_goes_on_in_its_group_and_kafka_consumer_groups_tells_how_far_it_is(
+    stage: Stage,
+) -> None:
+    group = ["--group", "by-the-console"]
+
+    async def scenario(session: Session) -> None:
+        assert isinstance(session, ConsoleTools)
+        topic = await stage.new_topic()
+        await stage.append(topic, build([NewRecord(b"%d" % number, timestamp=number) for number in range(10)]))
+
+        async def consume(count: int) -> list[bytes]:
+            arguments = ["--topic", topic, *group, "--from-beginning", "--max-messages", str(count)]
+            output, _ = await session.run(CONSUMER, stage.bootstrap, *arguments)
+            return output.split()
+
+        async def described() -> list[str]:
+            output, _ = await session.run(GROUPS, stage.bootstrap, "--describe", *group)
+            [line] = [line for line in output.decode().splitlines() if topic in line]
+            return line.split()
+
+        assert await consume(4) == [b"0", b"1", b"2", b"3"]
+        # Group, topic, partition, committed offset, end, lag.
+        assert (await described())[:6] == ["by-the-console", topic, "0", "4", "10", "6"]
+        assert await consume(6) == [b"4", b"5", b"6", b"7", b"8", b"9"]
+
+        output, _ = await session.run(GROUPS, stage.bootstrap, "--list", "--state")
+        assert ["by-the-console", "Empty"] in [line.split() for line in output.decode().splitlines()]
+        reset = ["--reset-offsets", *group, "--topic", topic, "--to-offset", "2", "--execute"]
+        await session.run(GROUPS, stage.bootstrap, *reset)
+        assert (await described())[3] == "2"
+        await session.run(GROUPS, stage.bootstrap, "--delete", *group)
+        output, _ = await session.run(GROUPS, stage.bootstrap, "--list")
+        assert b"by-the-console" not in output.split()
+
+    stage.run(stage.drive(JAVA_TOOLS, scenario))
+
+
+def test_kafka_console_consumer_and_kcat_share_a_topic(stage: Stage) -> None:
+    group, each = "console-and-kcat", 10
+
+    async def scenario(session: Session) -> tuple[list[bytes], list[bytes]]:
+        assert isinstance(session, ConsoleTools)
+        topic = await stage.new_topic(partitions=2)
+        java = ["--topic", topic, "--group", group, "--from-beginning", "--max-messages", str(each)]
+        kcat = ["-G", group, topic, "-c", str(each), "-X", "auto.offset.reset=earliest"]
+        kcat += ["-X", "partition.assignment.strategy=range"]
+        async with asyncio.TaskGroup() as tasks:
+            by_java = tasks.create_task(session.run(CONSUMER, stage.bootstrap, *java))
+            by_kcat = tasks.create_task(run(["kcat", "-b", stage.bootstrap, *kcat], seconds=SECONDS))
+            await _shared_by(stage, group, members=2)
+            for partition in range(2):
+                numbers = range(partition * each, (partition + 1) * each)
+                await stage.append(topic, build([NewRecord(b"%d" % number) for number in numbers]), partition)
+        return by_java.result()[0].split(), by_kcat.result().split()
+
+    shares = stage.run(stage.drive(JAVA_TOOLS, scenario))
+
+    assert [len(share) for share in shares] == [each, each]
+    assert sorted(map(int, shares[0] + shares[1])) == list(range(2 * each))
+
+
+async def _shared_by(stage: Stage, group: str, *, members: int) -> None:
+    """Wait until each of so many members has a partition."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            told = (await describe_groups(stage.cluster, [group]))[group]
+            shares = told.members if isinstance(told, GroupDescription) and told.state == "Stable" else ()
+            if len(shares) == members and all(member.partitions for member in shares):
+                return
+            await asyncio.sleep(0.05)

@@ -75,8 +75,6 @@ class Client:
     """What it tells of records."""
     sets_timestamps: bool = True
     """Whether it sends a record's timestamp or always the present time."""
-    assigns: bool = True
-    """Whether it reads partitions of its choice, without a group."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Session]:

@@ -60,7 +60,6 @@ KAFKAJS = Client(
     ),
     too_large="MESSAGE_TOO_LARGE",
     sends=without_null_headers,
-    assigns=False,
 )
 JAVA = Client(
     name="java",

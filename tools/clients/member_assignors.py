@@ -16,27 +16,12 @@ def share_out(partitions: Iterable[int], weights: Mapping[str, int]) -> dict[str
     return shares
 
 
-class ByWeight:
-    """As the Python clients want to have it; they differ in what they pass and in how their messages are made."""
-
+class ByWeightForKafkaPython:
     name = BY_WEIGHT
 
     def __init__(self, weight: int) -> None:
         self._user_data = str(weight).encode()
 
-    @staticmethod
-    def for_kafka_python(weight: int) -> "ByWeight":
-        return _ForKafkaPython(weight)
-
-    @staticmethod
-    def for_aiokafka(weight: int) -> "ByWeight":
-        return _ForAiokafka(weight)
-
-    def on_assignment(self, assignment: Any, generation: int = -1) -> None:
-        pass
-
-
-class _ForKafkaPython(ByWeight):
     def supported_protocols(self) -> list[Any]:
         from kafka.coordinator.assignors.abstract import RebalanceProtocol
 
@@ -55,8 +40,16 @@ class _ForKafkaPython(ByWeight):
         shares = share_out(cluster.partitions_for_topic(topic), weights)
         return {member: ConsumerProtocolAssignment(0, [(topic, share)], b"") for member, share in shares.items()}
 
+    def on_assignment(self, assignment: Any, generation: int) -> None:
+        pass
 
-class _ForAiokafka(ByWeight):
+
+class ByWeightForAiokafka:
+    name = BY_WEIGHT
+
+    def __init__(self, weight: int) -> None:
+        self._user_data = str(weight).encode()
+
     def metadata(self, topics: Iterable[str]) -> Any:
         from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
@@ -69,3 +62,6 @@ class _ForAiokafka(ByWeight):
         weights = {member: int(metadata.user_data) for member, metadata in members.items()}
         shares = share_out(cluster.partitions_for_topic(topic), weights)
         return {member: ConsumerProtocolMemberAssignment(0, [(topic, share)], b"") for member, share in shares.items()}
+
+    def on_assignment(self, assignment: Any) -> None:
+        pass

@@ -9,9 +9,10 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from tools.clients.member_assignors import BY_WEIGHT, ByWeight
+from tools.clients.member_assignors import BY_WEIGHT, ByWeightForAiokafka, ByWeightForKafkaPython
 from tools.clients.python_program import version_of
 
 POLL_MS = 100
@@ -138,6 +139,7 @@ class ConfluentKafka(Member):
         asked = self.asked
         kicked_out = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION)
         fenced = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL)
+        is_cooperative = asked.assignor == "cooperative-sticky"
         settings: dict[str, Any] = {
             "bootstrap.servers": asked.bootstrap,
             "client.id": asked.member,
@@ -167,7 +169,10 @@ class ConfluentKafka(Member):
                 code, name = error.args[0].code(), error.args[0].name()
                 if code in fenced:
                     raise FencedError(name) from error
-                raise KickedOutError(name) if code in kicked_out else NotNowError from error
+                # It reads on while it rebalances cooperatively, and its commit may cross with the new generation.
+                if code in kicked_out and not (is_cooperative and code == KafkaError.ILLEGAL_GENERATION):
+                    raise KickedOutError(name) from error
+                raise NotNowError from error
 
         def revoked(_: object, places: list[TopicPartition]) -> None:
             self.settle(commit)
@@ -209,7 +214,7 @@ class KafkaPython(Member):
             "roundrobin": RoundRobinPartitionAssignor,
             "sticky": StickyPartitionAssignor,
             "cooperative-sticky": CooperativeStickyAssignor,
-            BY_WEIGHT: ByWeight.for_kafka_python(asked.weight),
+            BY_WEIGHT: partial(ByWeightForKafkaPython, asked.weight),
         }
         consumer = kafka.KafkaConsumer(
             bootstrap_servers=asked.bootstrap,
@@ -289,7 +294,7 @@ class Aiokafka(Member):
             "range": RangePartitionAssignor,
             "roundrobin": RoundRobinPartitionAssignor,
             "sticky": StickyPartitionAssignor,
-            BY_WEIGHT: ByWeight.for_aiokafka(asked.weight),
+            BY_WEIGHT: ByWeightForAiokafka(asked.weight),
         }
         consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=asked.bootstrap,

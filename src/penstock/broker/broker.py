@@ -164,7 +164,7 @@ class Broker:
             reserve_bytes=lambda: self.config.integer("penstock.disk.reserve.bytes"),
             became_low=self._disk_became_low,
         )
-        self.cork = Cork(self.loop)
+        self.cork = Cork(self.loop, self._end_of_read)
         self.deadlines = Deadlines(self.loop, after_tick=self.cork.release)
         undo.append(self.deadlines.close)
         self.fetch_sessions = FetchSessions(self.config.integer("max.incremental.fetch.session.cache.slots"))
@@ -176,6 +176,7 @@ class Broker:
             lambda topic: TopicConfig(topic.configs, self.config).settings(),
             self.clock.now_ms,
             after_writes=self._wrote,
+            is_reading=lambda: self.cork.is_held,
             disk=self.disk,
         )
         self.flushing = Flushing(
@@ -262,6 +263,9 @@ class Broker:
         self.deadlines.expire_all()
 
     # What happens
+
+    def _end_of_read(self) -> None:
+        self.partitions.end_of_read()
 
     def _wrote(self, is_waited_for: bool) -> None:
         self.flushing.wake(urgent=is_waited_for)

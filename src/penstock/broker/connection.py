@@ -7,7 +7,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.broker.call import Call
 from penstock.broker.sending import Sender, release
@@ -77,8 +77,8 @@ class Connection(asyncio.BufferedProtocol):
     # The transport calls these
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # As a TCP server gives; uvloop's does not say so by its class.
+        self._transport = transport = cast(asyncio.Transport, transport)
         self._sender = Sender(self._listener.loop, transport, self.abort, self._regulate)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else "?"

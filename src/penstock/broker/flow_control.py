@@ -1,6 +1,7 @@
 """When connections send, and when they are read from."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -13,25 +14,29 @@ class Resumable(Protocol):
 
 
 class Cork:
-    """Holds replies back until the end of a turn, so that all replies of a connection go out with one call."""
+    """Holds replies back until the end of a turn, so that all replies of a connection go out with one call. Before
+    what a read has brought is answered, `end_of_read` is told."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, end_of_read: Callable[[], None] = lambda: None) -> None:
         self._loop = loop
         self._corked: dict[Corked, None] = {}
-        self._is_held = False
+        self._end_of_read = end_of_read
+        self.is_held = False
 
     def hold(self) -> None:
-        """Whoever says so will release it before the turn is over."""
-        self._is_held = True
+        """A connection says so when it has read something, and will release it."""
+        self.is_held = True
 
     def add(self, connection: Corked) -> None:
-        if not self._corked and not self._is_held:
+        if not self._corked and not self.is_held:
             # For replies that come from elsewhere.
             self._loop.call_soon(self.release)
         self._corked[connection] = None
 
     def release(self) -> None:
-        self._is_held = False
+        if self.is_held:
+            self.is_held = False
+            self._end_of_read()
         if self._corked:
             corked, self._corked = self._corked, {}
             for connection in corked:

@@ -18,6 +18,9 @@ from penstock.storage.log import Log
 log = logging.getLogger(__name__)
 
 NO_ID: Final = bytes(16)
+# A turn of the loop in which no more connections than this bring records is not worth waiting for.
+FEW_READS: Final = 2
+PROBE_EVERY: Final = 64
 
 
 class Partitions:
@@ -30,6 +33,7 @@ class Partitions:
         now_ms: Callable[[], int],
         *,
         after_writes: Callable[[bool], None],
+        is_reading: Callable[[], bool] = lambda: False,
         disk: DiskSpace | None = None,
     ) -> None:
         self._node_id = node_id
@@ -38,11 +42,17 @@ class Partitions:
         self._settings_of = settings_of
         self._now_ms = now_ms
         self._after_writes = after_writes
+        self._is_reading = is_reading
         self._disk = disk
         self._loop = asyncio.get_running_loop()
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._by_log: dict[Log, Partition] = {}
         self._to_write: list[Partition] = []
+        self._is_write_scheduled = False
+        # Whether it pays to wait for what other connections bring in the same turn, and what tells.
+        self._is_gathering = True
+        self._reads = 0
+        self._lone_writes = 0
         # Partitions whose log could not be opened, and why.
         self.failed: dict[tuple[str, int], str] = {}
 
@@ -148,12 +158,29 @@ class Partitions:
     # Writing and flushing
 
     def _write_later(self, partition: Partition) -> None:
-        if not self._to_write:
-            self._loop.call_soon(self.write_staged)
+        if not self._to_write and (self._is_gathering or not self._is_reading()):
+            self._is_write_scheduled = True
+            self._loop.call_soon(self._end_turn)
         self._to_write.append(partition)
 
+    def end_of_read(self) -> None:
+        """A connection has handed in all that it read. Where connections hardly ever come together it is written now,
+        which saves a turn of the loop; now and then it is looked whether that is still so."""
+        if self._is_write_scheduled:
+            self._reads += 1
+        elif self._to_write:
+            self._lone_writes += 1
+            self._is_gathering = self._lone_writes % PROBE_EVERY == 0
+            self.write_staged()
+
+    def _end_turn(self) -> None:
+        self._is_write_scheduled = False
+        reads, self._reads = self._reads, 0
+        self._is_gathering = reads > FEW_READS
+        self.write_staged()
+
     def write_staged(self) -> None:
-        """The end of a turn: write what it brought."""
+        """Write what was brought, each partition's with one call."""
         partitions, self._to_write = self._to_write, []
         now_ms = self._now_ms()
         is_waited_for = False

@@ -42,12 +42,13 @@ function say(words) {
 }
 
 async function registerCodecs() {
-  const zstd = await new Promise(resolve => ZstdCodec.run(({ Simple }) => resolve(new Simple())))
+  const zstd = await new Promise(resolve => ZstdCodec.run(resolve))
   CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
   CompressionCodecs[CompressionTypes.LZ4] = new Lz4Codec().codec
   CompressionCodecs[CompressionTypes.ZSTD] = () => ({
-    compress: async encoder => Buffer.from(zstd.compress(encoder.buffer)),
-    decompress: async buffer => Buffer.from(zstd.decompress(buffer)),
+    compress: async encoder => Buffer.from(new zstd.Simple().compress(encoder.buffer)),
+    // Some clients do not say how large it will be, which the simple way has to know.
+    decompress: async buffer => Buffer.from(new zstd.Streaming().decompress(buffer)),
   })
 }
 
@@ -78,16 +79,27 @@ function headersToSend(headers) {
   return lists
 }
 
-// Without a group kafkajs reads nothing, and the group says where it begins.
-async function fetch(kafka, { topic, count }) {
+let groups = 0
+
+// Without a group kafkajs reads nothing; in one of its own it begins where it is told to.
+async function fetch(kafka, { topic, at, value, count }) {
   const records = []
-  const consumer = kafka.consumer({ groupId: `kafkajs-${topic}` })
+  const consumer = kafka.consumer({ groupId: `kafkajs-${topic}-${process.pid}-${groups++}`, maxWaitTimeInMs: 100 })
+  const { CRASH, FETCH, GROUP_JOIN } = consumer.events
+  const offset = at === 'timestamp' ? await offsetAt(kafka, topic, value) : String(value)
+  if (at === 'offset' || at === 'timestamp') {
+    consumer.on(GROUP_JOIN, () => consumer.seek({ topic, partition: 0, offset }))
+  }
+  if (at === 'end') {
+    // It does not tell its position, but it has one when it fetches.
+    const off = consumer.on(FETCH, () => (off(), say({ ready: -1 })))
+  }
+  const crashed = new Promise((_, reject) => consumer.on(CRASH, ({ payload }) => reject(payload.error)))
   await consumer.connect()
-  await consumer.subscribe({ topics: [topic], fromBeginning: true })
-  const crashed = new Promise((_, reject) =>
-    consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error)))
-  const all = new Promise(resolve =>
+  await consumer.subscribe({ topics: [topic], fromBeginning: at === 'beginning' })
+  const all = new Promise((resolve, reject) =>
     consumer.run({
+      autoCommit: false,
       eachMessage: async ({ message }) => {
         records.push({
           offset: Number(message.offset),
@@ -98,10 +110,21 @@ async function fetch(kafka, { topic, count }) {
         })
         if (records.length >= count) resolve()
       },
-    }))
+    }).catch(reject))
   await Promise.race([all, crashed])
   await consumer.disconnect()
   return { records }
+}
+
+async function offsetAt(kafka, topic, timestamp) {
+  const admin = kafka.admin()
+  await admin.connect()
+  try {
+    const [{ offset }] = await admin.fetchTopicOffsetsByTimestamp(topic, timestamp)
+    return offset
+  } finally {
+    await admin.disconnect()
+  }
 }
 
 function headersReceived(headers) {
