@@ -12,6 +12,7 @@ from penstock.broker.config.typed import BrokerConfig, TopicConfig
 from penstock.broker.disk_space import DiskSpace
 from penstock.broker.partition import GATHER_BELOW_BYTES, Partition
 from penstock.broker.topic_settings import TopicSettings
+from penstock.machines.groups.sharding import OFFSETS_TOPIC
 from penstock.protocol.batch import split
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.records import iterate
@@ -542,7 +543,7 @@ def test_on_a_full_disk_only_what_is_there_already_and_what_is_internal_is_ackno
     assert bench.partition.may_append() == bench.partition._disk.refusal
     assert bench.append(batch(b"b", producer=(7, 0, 1))).outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert bench.append(batch(b"a", producer=(7, 0, 0))).outcomes == [0], "it takes no room"
-    bench.partition.topic = "__orders"
+    bench.partition.topic = OFFSETS_TOPIC
     assert bench.partition.may_append() is None
     internal = bench.append(batch(b"c"))
     bench.write()

@@ -35,6 +35,7 @@ from tests.broker.harness import (
     running,
     until,
 )
+from tests.broker.members import commit, committed, with_groups
 
 DAY_MS = 24 * 3_600_000
 LOGS = f"{FOLDER}/logs"
@@ -205,7 +206,7 @@ async def test_below_the_reserve_records_are_refused_and_reading_and_deleting_go
         await fill(client, "orders")
         await fill(client, "old", retention_ms="60000")
         await fill(client, "unloved")
-        await fill(client, "__internal")
+        await with_groups(node)
         fill_disk(node, 99_999)
         for acks in (1, -1):
             refused = await client.produce("orders", batch(b"x", producer=(7, 0, 0)), acks=acks)
@@ -217,8 +218,8 @@ async def test_below_the_reserve_records_are_refused_and_reading_and_deleting_go
         assert node.partition("orders").may_append() is not None
         assert node.partition("orders").log.end_offset == 5
         # The broker's own topics may use the reserve.
-        await append(client, "__internal", 2)
-        assert node.partition("__internal").may_append() is None
+        assert await commit(client, "g", {("orders", 0): 3}) == {ErrorCode.NONE}
+        assert await committed(client, "g") == {("orders", 0): 3}
         assert await client.values("orders") == [bytes(60)] * 5
         assert await delete_records(client, "orders", 3) == (ErrorCode.NONE, 3)
         assert await delete_topic(client, "unloved") == ErrorCode.NONE
@@ -241,13 +242,13 @@ async def test_a_full_disk_has_retention_come_early() -> None:
     async with running(configs, clock=clock) as node:
         client = await node.connect()
         await fill(client, "orders", retention_ms="60000")
+        await fill(client, "younger", retention_ms="120000")
         clock.advance(61_000)
         fill_disk(node, 50_000)
         await until(lambda: node.partition("orders").log.start_offset == 5)
         # And again, as long as it is full.
-        await fill(client, "__internal", retention_ms="1000", now_ms=clock.wall_ms)
-        clock.advance(2_000)
-        await until(lambda: node.partition("__internal").log.start_offset == 5)
+        clock.advance(120_000)
+        await until(lambda: node.partition("younger").log.start_offset == 5)
 
 
 @in_loop
@@ -613,3 +614,21 @@ async def test_records_that_were_deleted_are_gone_for_readers_who_wait() -> None
         waiting = asyncio.create_task(reader.fetch("orders", 3, max_wait_ms=10_000))
         await append(client, "orders", 1)
         assert len((await waiting).records or b"") == ONE
+
+
+@in_loop
+async def test_a_disk_that_takes_no_write_and_lets_nothing_be_cut_ends_the_broker() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await fill(client, "orders", 1)
+        node.memory.fail("pwritev", 1, OSError(errno.EIO, "broken"), after_bytes=10)
+        node.memory.fail("truncate", 1, OSError(errno.EIO, "broken too"))
+        refused = await client.produce("orders", batch(b"x"), acks=1)
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await until(node.broker.failed.is_set)
+        assert node.broker.failure is not None
+        assert "could not be cut back" in node.broker.failure
+        assert (await client.produce("orders", batch(b"x"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await node.stop()
+        await node.start()
+        assert await (await node.connect()).values("orders") == [bytes(60)]

@@ -148,7 +148,9 @@ class Broker:
 
     def _make_store(self) -> MetadataStore:
         if isinstance(self._files, RealFiles):
-            os.makedirs(self.data_path, exist_ok=True)
+            if not os.path.isdir(self.data_path):
+                os.makedirs(self.data_path)
+                self._files.sync_directory(os.path.dirname(os.path.abspath(self.data_path)))
             return SqliteStore(os.path.join(self.data_path, "metadata.sqlite"))
         return MemoryStore()
 
@@ -177,6 +179,7 @@ class Broker:
             self.clock.now_ms,
             after_writes=self._wrote,
             is_reading=lambda: self.cork.is_held,
+            disk_broke=self._disk_failed,
             disk=self.disk,
         )
         self.flushing = Flushing(
@@ -279,6 +282,8 @@ class Broker:
         self.housekeeping.come_early()
 
     def _disk_failed(self, error: OSError) -> None:
+        if self.failed.is_set():
+            return
         self.failure = (
             f"the disk of {self.data_path} has failed: {error}. Nothing that it may have lost was acknowledged by "
             "acks=all. Look for the cause in the log of the operating system, and start the broker again once the disk "

@@ -68,7 +68,8 @@ class Flushing:
 
     def start(self) -> None:
         self._is_open = True
-        self._thread = threading.Thread(target=self._work_off, name="penstock-flushing")
+        # A broker that was dropped without being stopped does not keep its process alive.
+        self._thread = threading.Thread(target=self._work_off, name="penstock-flushing", daemon=True)
         self._thread.start()
         self.wake(urgent=False)
 

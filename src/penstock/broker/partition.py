@@ -9,6 +9,7 @@ from penstock.broker.disk_space import DiskSpace
 from penstock.broker.topic_settings import TopicSettings
 from penstock.machines.partition_leader import PartitionLeader
 from penstock.machines.producers import SNAPSHOT_VERSION, Producers, Rejected
+from penstock.machines.topic_names import INTERNAL
 from penstock.protocol.batch import BatchHeader
 from penstock.protocol.error_codes import ErrorCode
 from penstock.storage.errors import LogOfflineError, StorageError
@@ -95,7 +96,7 @@ class Partition:
     @property
     def is_internal(self) -> bool:
         """Whether it is the broker's own: such a topic may use what is left of a disk that is full for others."""
-        return self.topic.startswith("__")
+        return self.topic in INTERNAL
 
     def may_append(self) -> tuple[ErrorCode, str] | None:
         """Why a batch would be refused now, whatever is in it; None if it would not be."""

@@ -14,6 +14,7 @@ from penstock.storage.data_directory import DataDirectory
 from penstock.storage.errors import StorageError
 from penstock.storage.flusher import FlushRound
 from penstock.storage.log import Log
+from penstock.storage.segment import CutBackError
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Partitions:
         *,
         after_writes: Callable[[bool], None],
         is_reading: Callable[[], bool] = lambda: False,
+        disk_broke: Callable[[OSError], None] = lambda error: None,
         disk: DiskSpace | None = None,
     ) -> None:
         self._node_id = node_id
@@ -43,6 +45,7 @@ class Partitions:
         self._now_ms = now_ms
         self._after_writes = after_writes
         self._is_reading = is_reading
+        self._disk_broke = disk_broke
         self._disk = disk
         self._loop = asyncio.get_running_loop()
         self._partitions: dict[tuple[str, int], Partition] = {}
@@ -187,6 +190,9 @@ class Partitions:
         for partition in partitions:
             partition.write_staged(now_ms)
             is_waited_for = is_waited_for or partition.leader.has_waiters
+            if isinstance(failure := partition.log.failure, CutBackError):
+                # What neither takes a write nor lets itself be cut is no disk any more.
+                self._disk_broke(failure)
         self._after_writes(is_waited_for)
 
     def somebody_waits(self) -> bool:

@@ -85,6 +85,8 @@ class _Opening:
         self.segments: list[Segment] = []
         self.names = self.files.list(directory) if self.files.stat(directory) else []
         self.start_offset = read_log_start(self.files, directory) if self.names else 0
+        # A flush ends with the names and the small files that a log begins with.
+        self.was_flushed = recovery_point > 0
         # Below the start nothing is missed, flushed or not.
         self.recovery_point = recovery_point if recovery_point > self.start_offset else 0
         self._remove_leftovers()
@@ -130,13 +132,14 @@ class _Opening:
         self._check_end()
         for segment in self.segments[:-1]:
             segment.close_index()
-        # The process before may have died before it synced them.
-        for name in (IDENTITY_FILE, LEADER_EPOCHS_FILE):
-            if name in self.names:
-                rewrite_file(self.files, f"{self.directory}/{name}")
         if self.names:
+            if not self.was_flushed:
+                # The process before may have died before it synced them.
+                for name in (IDENTITY_FILE, LEADER_EPOCHS_FILE):
+                    if name in self.names:
+                        rewrite_file(self.files, f"{self.directory}/{name}")
+                self.files.sync_directory(os.path.dirname(self.directory))
             self.files.sync_directory(self.directory)
-            self.files.sync_directory(os.path.dirname(self.directory))
 
     def _scan(self, segment: Segment) -> bool:
         """Check a segment from the recovery point on, and cut it at the first fault. False if it was cut."""
