@@ -7,12 +7,11 @@ whoever else uses the machine.
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from types import ModuleType
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import append, codec, flush, footprint, latency, lookup, rdkafka, recovery, wire
+from benchmarks import append, codec, commits, flush, footprint, latency, lookup, rdkafka, recovery, wire
 from benchmarks.measure import Step
 from benchmarks.report import Table, judge, save, show
 from benchmarks.scratch import RESULTS
@@ -22,24 +21,22 @@ BENCHMARKS = {
     "latency": latency,
     "footprint": footprint,
     "rdkafka": rdkafka,
+    "commits": commits,
     "codec": codec,
     "append": append,
     "flush": flush,
     "lookup": lookup,
     "recovery": recovery,
 }
-# Run only when they are named.
-ON_REQUEST: dict[str, ModuleType] = {}
-_ALL: dict[str, ModuleType] = {**BENCHMARKS, **ON_REQUEST}
 
 
 def main(arguments: Sequence[str]) -> int:
     names = _parse(arguments)
     # What goes to a file has no width of its own, and 80 columns are too few for these tables.
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 160)
     tables: list[Table] = []
     for name in names:
-        benchmark = _ALL[name]
+        benchmark = BENCHMARKS[name]
         made = _with_progress(name, benchmark.run, console)
         for table in made:
             show(table, console)
@@ -55,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> list[str]:
-    about = "\n".join(f"  {name:10} {module.__doc__}" for name, module in _ALL.items())
+    about = "\n".join(f"  {name:10} {module.__doc__}" for name, module in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
@@ -66,8 +63,8 @@ def _parse(arguments: Sequence[str]) -> list[str]:
         "names", nargs="*", metavar="NAME", help="which to run, one or several; when none is named, all"
     )
     names: list[str] = parser.parse_args(arguments).names
-    if unknown := [name for name in names if name not in _ALL]:
-        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(_ALL)}")
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
     return names or list(BENCHMARKS)
 
 

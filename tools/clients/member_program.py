@@ -270,7 +270,8 @@ class KafkaPython(Member):
         consumer.subscribe([asked.topic], listener=Listener())
         try:
             while not self.is_leaving.is_set():
-                for records in consumer.poll(timeout_ms=POLL_MS, max_records=AT_ONCE).values():
+                # If a poll ends in the midst of a join, kafka-python 3.0 sometimes never takes what it is assigned.
+                for records in consumer.poll(timeout_ms=10 * POLL_MS, max_records=AT_ONCE).values():
                     for record in records:
                         self.took(record.partition, record.offset, record.value)
                 self.settle(commit)
