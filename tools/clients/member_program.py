@@ -206,7 +206,7 @@ class KafkaPython(Member):
         from kafka.coordinator.assignors.range import RangePartitionAssignor
         from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
         from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-        from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError
+        from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaConnectionError, KafkaError
 
         asked = self.asked
         assignors = {
@@ -270,10 +270,14 @@ class KafkaPython(Member):
         consumer.subscribe([asked.topic], listener=Listener())
         try:
             while not self.is_leaving.is_set():
-                # If a poll ends in the midst of a join, kafka-python 3.0 sometimes never takes what it is assigned.
-                for records in consumer.poll(timeout_ms=10 * POLL_MS, max_records=AT_ONCE).values():
-                    for record in records:
-                        self.took(record.partition, record.offset, record.value)
+                try:
+                    # If a poll ends in the midst of a join, kafka-python 3.0 sometimes never takes what it is assigned.
+                    polled = consumer.poll(timeout_ms=10 * POLL_MS, max_records=AT_ONCE)
+                except KafkaConnectionError:
+                    # The broker is away for a while.
+                    continue
+                for record in (record for records in polled.values() for record in records):
+                    self.took(record.partition, record.offset, record.value)
                 self.settle(commit)
         finally:
             consumer.close()
