@@ -322,3 +322,12 @@ def taken(stream: bytearray, rng: Random) -> bytes:
     piece = bytes(stream[:size])
     del stream[:size]
     return piece
+
+
+def test_a_session_knows_whose_reply_is_next() -> None:
+    client, server = ClientSession(), ServerSession(Request)
+    first, second = server.receive(sent(client, HeartbeatRequest(), 4) + sent(client, HeartbeatRequest(), 4))
+    assert server.is_next(first)
+    assert not server.is_next(second)
+    server.answer(first, HeartbeatResponse())
+    assert server.is_next(second)

@@ -27,6 +27,8 @@ MAX_QUEUED_BYTES = 256 * 1024
 MAX_UNANSWERED = 1000
 # So many requests are taken out of what was received at a time; the rest stays as the bytes that it came in.
 _REQUESTS_AT_ONCE = 100
+# So many chunks of replies in a turn count as sent.
+_SENT_SOON = 4
 # So many calls that came together are made before somebody looks at what their replies amount to.
 _CALLS_AT_ONCE = 32
 
@@ -99,7 +101,15 @@ class Connection(asyncio.BufferedProtocol):
             requests = self._session.receive(_receive_view[:nbytes], _REQUESTS_AT_ONCE)
             if nbytes >= _SMALL_RECEIVE_BYTES:
                 self._reads_much = len(requests) < _REQUESTS_AT_ONCE
-            if requests or self._frame_began is None:
+            if len(requests) == 1 and self._awaited is None and not self._held:
+                # As it is nearly always with a client that waits for its replies.
+                [call] = requests
+                listener.budget.add(len(call.body))
+                call.connection = self
+                call.received_at = now
+                listener.dispatch(call)
+                self._frame_began = now if self._session.frames.waiting_bytes else None
+            elif requests or self._frame_began is None:
                 self._take(requests, now)
         except DecodeError as error:
             self.abort(str(error))
@@ -136,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, calls: list[Call], now: float) -> None:
         """Make the calls that have come, and those that came with them and were not looked at yet."""
         while calls:
-            self._listener.budget.add(sum([call.size for call in calls]))
+            self._listener.budget.add(sum([len(call.body) for call in calls]))
             self._make_calls(calls, now)
             if self._held or not self.is_open:
                 break
@@ -211,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answered(self, call: Call, chunks: list[Any]) -> None:
         listener = self._listener
         listener.meter.answered(call)
-        listener.budget.remove(call.size)
+        listener.budget.remove(len(call.body))
         if chunks:
             if not self._outbox:
                 listener.cork.add(self)
@@ -226,6 +236,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def waited(self, call: Call, seconds: float) -> None:
         self._listener.meter.waited(call, seconds)
+
+    def sends_soon(self, call: Call) -> bool:
+        """Whether a reply to this call, if it came now, would leave in this turn."""
+        return self._session.is_next(call) and len(self._outbox) < _SENT_SOON and self._sender.is_idle
 
     def send_outbox(self) -> None:
         if self.is_open and (chunks := self._outbox):

@@ -96,6 +96,10 @@ class ServerSession(Generic[R]):
             chunks = chunks + (waiting.popleft().written or [])
         return chunks
 
+    def is_next(self, request: R) -> bool:
+        """Whether all earlier requests have been answered."""
+        return self._unanswered[0] is request
+
     def abandon(self) -> list[R]:
         """The connection is gone: what was left, answered or not."""
         left, self._unanswered = list(self._unanswered), deque()

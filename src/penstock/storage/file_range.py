@@ -39,7 +39,8 @@ class FileRange:
     @property
     def is_ready(self) -> bool:
         """Whether it can be sent without waiting for the disk: verified, and in the page cache."""
-        return self.is_verified and self.segment.is_cached(self.pinned, self.position, self.length)
+        segment, position, length = self.segment, self.position, self.length
+        return segment.is_verified(position, position + length) and segment.is_cached(self.pinned, position, length)
 
     def warm(self) -> None:
         """Read it all, and check it: what comes from the disk may have changed there. To be done in a thread. What lies

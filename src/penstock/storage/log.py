@@ -234,13 +234,16 @@ class Log:
         self, offset: int, *, max_bytes: int, upper_bound: int | None = None, at_least_one: bool = True
     ) -> FileRange | None:
         """Like `read`, but leaves it to the caller to have the range verified, in a thread perhaps."""
-        end = self.end_offset
+        end = self._segments[-1].end_offset
         if not self.start_offset <= offset <= end:
             raise OffsetOutOfRangeError(offset, self.start_offset, end)
         bound = end if upper_bound is None else min(upper_bound, end)
         if offset >= bound:
             return None
-        segment = self._segments[self._segment_number(offset)]
+        # Nearly everybody reads what was written last.
+        segment = self._segments[-1]
+        if offset < segment.base_offset:
+            segment = self._segments[self._segment_number(offset)]
         pinned = segment.pin()
         try:
             first = segment.find(offset, pinned)

@@ -93,8 +93,8 @@ class Segment:
         self._newest_unknown_ms: int | None = None
         # Bytes from here on were written by this process, or checked by its recovery, and have not left its memory.
         self._trusted_from = 0
-        # Offset and position of batches that a read ended before: readers go on from where they were.
-        self._starts: dict[int, int] = {}
+        # The batches that a read ended before, or where they will begin: readers go on from where they were.
+        self._starts: dict[int, Batch | int] = {}
         # Where somebody read last in what was there before: checked once, as readers go on from where they were.
         self._verified = (0, 0)
 
@@ -376,6 +376,8 @@ class Segment:
     def find(self, offset: int, pinned: Pinned | None = None) -> Batch:
         """The batch that holds an offset, or the first one behind it: compaction leaves holes."""
         start = self._starts.get(offset)
+        if isinstance(start, Batch):
+            return start
         if start is not None and start < self.size and pinned is not None:
             found = self._batch_at(start, pinned)
             if found.header.base_offset == offset:
@@ -415,45 +417,48 @@ class Segment:
         if limit >= end:
             self._remember(min(upper_bound, self.end_offset), end)
             return end
-        behind = first.position + first.header.size
+        size = first.header.batch_length + LENGTH_OVERHEAD
+        behind = first.position + size
         if limit <= behind:
             return behind
-        position = max(behind, self.index.floor_of_position(limit)[1])
-        for batch in self._batches_from(position, pinned, are_large=first.header.size >= _LOOKUP_BYTES):
-            if batch.position + batch.header.size > limit:
-                self._remember(batch.header.base_offset, batch.position)
-                return batch.position
-        return self.size
-
-    def _batches_from(self, position: int, pinned: Pinned, *, are_large: bool) -> Iterator[Batch]:
-        """Headers that lie far apart are cheaper to read one by one."""
+        # Headers that lie far apart are cheaper to read one by one, and the index is no help if there are few of them.
+        are_large = size >= _LOOKUP_BYTES
+        are_few = are_large and max_bytes < 3 * size
+        position = behind if are_few else max(behind, self.index.floor_of_position(limit)[1])
         if not are_large:
-            yield from self.batches(position, self.size, pinned=pinned)
-            return
+            for batch in self.batches(position, self.size, pinned=pinned):
+                if batch.position + batch.header.size > limit:
+                    self._remember(batch.header.base_offset, batch)
+                    return batch.position
+            return self.size
         while position < self.size:
             batch = self._batch_at(position, pinned)
-            yield batch
-            position += batch.header.size
+            size = batch.header.batch_length + LENGTH_OVERHEAD
+            if position + size > limit:
+                self._remember(batch.header.base_offset, batch)
+                return position
+            position += size
+        return self.size
 
     def _batch_at(self, position: int, pinned: Pinned) -> Batch:
         """The batch that begins at a position, as `batches` has it first."""
         data = self._context.files.pread(pinned.fd, HEADER.size, position)
         if len(data) == HEADER.size:
             header = read_header(data)
+            base_offset, length, _, magic, _, _, last_delta, *_ = header
             if (
-                header.magic == MAGIC
-                and HEADER.size <= header.size <= self.size - position
-                and header.last_offset_delta >= 0
-                and self.base_offset <= header.base_offset
-                and header.next_offset <= self.end_offset
+                magic == MAGIC
+                and HEADER.size <= length + LENGTH_OVERHEAD <= self.size - position
+                and last_delta >= 0
+                and self.base_offset <= base_offset < self.end_offset - last_delta
             ):
                 return Batch(position, header)
         return next(self.batches(position, self.size, pinned=pinned))
 
-    def _remember(self, offset: int, position: int) -> None:
+    def _remember(self, offset: int, start: Batch | int) -> None:
         if len(self._starts) >= _REMEMBERED_STARTS:
             self._starts.clear()
-        self._starts[offset] = position
+        self._starts[offset] = start
 
     def batches(
         self,

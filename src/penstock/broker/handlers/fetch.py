@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.call import Call
 from penstock.broker.fetching import Fetch, Found
 from penstock.broker.router import LATER, Router
+from penstock.broker.sending import SENDFILE_FROM_BYTES
 from penstock.machines.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key, Session, Wanted
 from penstock.protocol import single_fetch
 from penstock.protocol.error_codes import ErrorCode
@@ -52,10 +53,10 @@ def fetch_quickly(broker: "Broker", call: Call) -> bool:
         return False
     if records is None:
         return False
-    if len(records) < target.min_bytes or not records.is_ready:
+    size = len(records)
+    if size < target.min_bytes or not records.is_ready:
         records.release()
         return False
-    partition.fetched_bytes += len(records)
     reply = target.reply.write(
         call.correlation_id,
         leader.high_watermark,
@@ -63,6 +64,14 @@ def fetch_quickly(broker: "Broker", call: Call) -> bool:
         partition.log.start_offset,
         records,
     )
+    if size < SENDFILE_FROM_BYTES and call.connection.sends_soon(call):
+        try:
+            with records:
+                reply[1] = records.read()
+        except (OSError, StorageError):
+            return False
+        reply = [b"".join(reply)]
+    partition.fetched_bytes += size
     call.connection.reply_written(call, reply)
     return True
 
