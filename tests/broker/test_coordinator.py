@@ -266,6 +266,7 @@ async def test_an_append_that_fails_drops_the_machine_and_reloads_it() -> None:
         assert (await it.answered(Ask())).sum == 1
         assert it.ask(Add(1)).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
         it.clock.advance(REST_MS)
+        it.node.broker.disk.check()
         assert (await it.answered(Add(1))).sum == 2
 
 
