@@ -57,6 +57,8 @@ def produce_with_confluent_kafka(asked: Produce) -> None:
         settings["acks"] = asked.acks
     errors: list[Any] = []
     producer = confluent_kafka.Producer(settings)
+    # Where it knows the partitions beforehand, all records go into one batch.
+    producer.list_topics(asked.topic, timeout=SECONDS)
     for record in asked.records:
         producer.produce(
             asked.topic,
