@@ -90,10 +90,12 @@ class ServerSession(Generic[R]):
         waiting = self._unanswered
         if waiting[0] is not request:
             return []
-        chunks = reply or []
         waiting.popleft()
+        if not waiting or not waiting[0].answered:
+            return reply or []
+        chunks = list(reply or ())
         while waiting and waiting[0].answered:
-            chunks = chunks + (waiting.popleft().written or [])
+            chunks += waiting.popleft().written or ()
         return chunks
 
     def is_next(self, request: R) -> bool:
