@@ -10,7 +10,7 @@ dev := .venv/.dev
 fuzzing := .venv/.fuzz
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
 
 demo: $(dev) ## serve a Kafka client, then write, read, truncate and recover a log
 	@$(python) -m tools.demo
@@ -20,6 +20,18 @@ test: $(dev) ## run the tests on two cores (with real clients: JDK, Maven, Node,
 	@$(python) -m tools.clients
 	@$(python) -m pytest --quiet --numprocesses 2 --dist worksteal
 
+test-kafka: $(dev) ## run the SDK's tests against an Apache Kafka (JDK, Maven)
+	@tools/setup_debian.sh java mvn
+	@PENSTOCK_TEST_KAFKA=1 $(python) -m pytest --quiet --override-ini timeout=900 tests/kafka
+
+test-spark-cluster: $(dev) ## run source, sink and archive on a Spark cluster and kill its executors (2 minutes; JDK)
+	@tools/setup_debian.sh java
+	@PENSTOCK_TEST_SPARK_CLUSTER=1 $(python) -m pytest --quiet tests/system/test_spark_cluster.py
+
+test-spark-connector: $(dev) ## have Spark's own Kafka connector read and write (2 minutes; JDK, Maven)
+	@tools/setup_debian.sh java mvn
+	@PENSTOCK_TEST_SPARK_CONNECTOR=1 $(python) -m pytest --quiet tests/clients/test_spark_connector.py
+
 check: $(dev) ## check format, lint, types, import contracts, and that tests mirror the source
 	@$(python) -m ruff format --quiet --check $(code)
 	@$(python) -m ruff check --quiet $(code)
@@ -27,11 +39,12 @@ check: $(dev) ## check format, lint, types, import contracts, and that tests mir
 	@.venv/bin/lint-imports --no-logo
 	@$(python) -m tools.check_mirror
 
-soak: $(dev) ## kill brokers and take their power, and every scenario of groups with every client (SOAK_SEED=1)
+soak: $(dev) ## kill brokers, take their power, compact millions of updates, all scenarios of groups (SOAK_SEED=1)
 	@tools/setup_debian.sh losetup mkfs.ext4 mount
 	@$(python) -m tools.clients
-	@SOAK_KILLS=30 SOAK_POWER_LOSSES=15 SOAK_RUNS=20 SOAK_GROUPS=1 $(python) -m pytest -s \
-		tests/system/test_crashes.py tests/system/test_power_loss.py tests/clients/test_groups.py
+	@SOAK_KILLS=30 SOAK_POWER_LOSSES=15 SOAK_RUNS=20 SOAK_GROUPS=1 SOAK_UPDATES=5000000 $(python) -m pytest -s \
+		tests/system/test_crashes.py tests/system/test_power_loss.py tests/system/test_compaction.py \
+		tests/clients/test_groups.py
 
 bench: $(dev) ## measure the broker beside a C program, codec and log beside their peers (5 minutes; C compiler)
 	@tools/setup_debian.sh cc
@@ -78,4 +91,4 @@ $(fuzzing): $(dev)
 	@$(install) --group fuzz
 	@touch $@
 
-.PHONY: help demo test check soak bench bench-peers bench-growth fuzz fixtures fmt clean
+.PHONY: help demo test test-kafka test-spark-cluster test-spark-connector check soak bench bench-peers bench-growth fuzz fixtures fmt clean

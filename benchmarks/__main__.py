@@ -11,7 +11,22 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import append, codec, commits, flush, footprint, latency, lookup, rdkafka, recovery, tuning, wire
+from benchmarks import (
+    append,
+    codec,
+    columns,
+    commits,
+    compaction,
+    flush,
+    footprint,
+    latency,
+    lookup,
+    rdkafka,
+    recovery,
+    sdk,
+    tuning,
+    wire,
+)
 from benchmarks.measure import Step
 from benchmarks.report import Table, judge, save, show
 from benchmarks.scratch import RESULTS
@@ -22,7 +37,10 @@ BENCHMARKS = {
     "footprint": footprint,
     "rdkafka": rdkafka,
     "commits": commits,
+    "compaction": compaction,
+    "sdk": sdk,
     "codec": codec,
+    "columns": columns,
     "append": append,
     "flush": flush,
     "lookup": lookup,

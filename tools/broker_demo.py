@@ -45,7 +45,9 @@ class BrokerDemo:
     def _send(self, address: str) -> None:
         self._step("Send", f"confluent-kafka sends {MESSAGES:,} messages, idempotent, acks=all: each is on disk.")
         admin = AdminClient({"bootstrap.servers": address})
-        topic = NewTopic(TOPIC, PARTITIONS, 1, config={"segment.bytes": str(SEGMENT_BYTES)})
+        # With the broker's time beside the producer's, the last step can tell how long each message took.
+        config = {"segment.bytes": str(SEGMENT_BYTES), "message.timestamp.type": "LogAppendTime"}
+        topic = NewTopic(TOPIC, PARTITIONS, 1, config=config)
         for made in admin.create_topics([topic]).values():
             made.result()
         producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5})

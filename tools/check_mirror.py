@@ -6,8 +6,9 @@ from pathlib import Path
 GENERATED = "protocol/schemas/"
 """Written by a generator and tested as a whole, through the codec."""
 
-CROSS_CUTTING = ("clients/", "formats/", "system/", "tools/")
-"""Folders of tests whose subject is no single module: other people's clients, files on disk, our own tools."""
+CROSS_CUTTING = ("clients/", "docs/", "formats/", "kafka/", "system/", "tools/")
+"""Folders of tests whose subject is no single module: other people's clients and broker, what the docs show,
+files on disk, our own tools."""
 
 
 def main() -> int:

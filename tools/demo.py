@@ -1,4 +1,5 @@
-"""`make demo`: a broker serves a real client, then a log is written, read, truncated, crashed and recovered."""
+"""`make demo`: a broker serves a real client, then a log is written, read, truncated, crashed and recovered, and in the
+end what the client sent is counted."""
 
 import json
 import os
@@ -23,6 +24,7 @@ from penstock.storage.files import RealFiles
 from penstock.storage.log import Log, LogConfig
 from penstock.storage.retention import DAY_MS
 from tools.broker_demo import BrokerDemo
+from tools.pipeline_demo import PipelineDemo
 
 TOPIC = "orders"
 NAME = f"{TOPIC}-0"
@@ -54,6 +56,8 @@ def main() -> int:
         console.width = min(console.width, 100)
         BrokerDemo(folder, console).run()
         Demo(os.path.join(folder, "log"), console).run()
+        PipelineDemo(folder, console).run()
+        console.print("\nDone. The temporary folder is gone.")
     return 0
 
 
@@ -91,7 +95,6 @@ class Demo:
         self.truncate_the_history()
         self.crash()
         self.stop_and_start()
-        self.console.print("\nDone. The temporary folder is gone.")
 
     def open(self) -> None:
         self.data = DataDirectory(self.folder, RealFiles())

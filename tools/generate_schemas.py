@@ -83,6 +83,14 @@ PARTS = {
     "embedded": ["ConsumerProtocolSubscription", "ConsumerProtocolAssignment", "EndTxnMarker"],
 }
 
+# What Penstock says beside what Kafka defines, by the message or struct that has it: tagged fields, with tags that
+# Kafka will not come to. Others skip them, as they must (KIP-482); a response has them only for whoever has asked.
+EXTENSIONS = {
+    "DescribeLogDirsRequest": [("Compaction", "bool", "false")],
+    "DescribeLogDirsPartition": [("CleanBytes", "int64", "-1"), ("DirtyBytes", "int64", "-1")],
+}
+EXTENSION_TAGS_FROM = 20_000
+
 PYTHON_TYPES = {
     "bool": "bool",
     "float64": "float",
@@ -149,7 +157,24 @@ def message_lines(message: Definition, shared: set[str]) -> Iterator[str]:
     if "apiKey" in message:
         options.insert(0, f"key={message['apiKey']}")
     yield f"class {message['name']}(Message, {', '.join(options)}):"
-    yield from row_lines(message["fields"], names)
+    yield from row_lines(message["fields"] + extensions(message["name"], message), names)
+
+
+def extensions(name: str, message: Definition) -> list[Definition]:
+    """The fields of our own in a message or in a struct of it."""
+    versions = message["flexibleVersions"]
+    return [
+        {
+            "name": field,
+            "type": kind,
+            "versions": versions,
+            "taggedVersions": versions,
+            "tag": EXTENSION_TAGS_FROM + number,
+            "default": default,
+            "ignorable": True,
+        }
+        for number, (field, kind, default) in enumerate(EXTENSIONS.get(name, []))
+    ]
 
 
 def structs_inside_out(message: Definition) -> dict[str, list[Definition]]:
@@ -164,7 +189,7 @@ def structs_inside_out(message: Definition) -> dict[str, list[Definition]]:
                 continue
             inner = field.get("fields") or common[name]["fields"]
             visit(inner)
-            found[name] = inner
+            found[name] = inner + extensions(name, message)
 
     visit(message["fields"])
     return found

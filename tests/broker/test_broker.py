@@ -109,6 +109,29 @@ async def test_in_memory_too_every_descriptor_is_closed_at_the_end() -> None:
 
 
 @in_loop
+async def test_a_broker_that_is_killed_writes_nothing_more_and_answers_nobody() -> None:
+    files = GatedFiles()
+    async with running(files=files) as node:
+        client, waiting = await node.connect(), await node.connect()
+        await client.create_topic("orders")
+        await client.produce("orders", batch(b"a"))
+        files.gate.clear()
+        waiting.send(produce_request("orders", batch(b"b")), 12)
+        await until(lambda: files.waiting)
+        steps = files.steps
+        killing = asyncio.ensure_future(node.broker.kill())
+        assert await waiting.closed() == b""
+        files.gate.set()
+        await killing
+        # Only the sync that was under way: no flush, no marker.
+        assert files.steps <= steps + 1
+        assert files.open_descriptors == 0
+        await node.start()
+        assert not node.broker.directory.was_clean
+        assert await (await node.connect()).values("orders") == [b"a", b"b"]
+
+
+@in_loop
 async def test_a_folder_in_use_is_refused_and_its_owner_undisturbed(tmp_path: Path) -> None:
     async with running(folder=str(tmp_path)) as node:
         client = await node.connect()

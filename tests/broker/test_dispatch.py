@@ -147,8 +147,16 @@ async def test_a_handler_may_reply_at_once_or_later_or_by_a_coroutine() -> None:
         await until(lambda: calls)
         calls[0].reply(HeartbeatResponse(error_code=2))
         assert (await client.reply()).error_code == 2
+
+        async def later_by_coroutine(broker: object, call: Call, request: HeartbeatRequest) -> object:
+            await asyncio.sleep(0)
+            call.reply(HeartbeatResponse(error_code=4))
+            return LATER
+
         route(node, by_coroutine)
         assert (await client.ask(HeartbeatRequest(), 4)).error_code == 3
+        route(node, later_by_coroutine)
+        assert (await client.ask(HeartbeatRequest(), 4)).error_code == 4
 
 
 @in_loop

@@ -151,6 +151,20 @@ async def test_a_partition_that_went_offline_is_back_after_a_restart() -> None:
 
 
 @in_loop
+async def test_recovery_points_are_saved_for_whoever_asks_though_nothing_is_flushed_any_more() -> None:
+    clock = FakeClock()
+    async with running(clock=clock) as node:
+        client = await prepare(node, "orders")
+        log, flushing = node.partition("orders").log, node.broker.flushing
+        await client.produce("orders", batch(b"1"))
+        assert log.recovery_point < log.flushed_offset == 2
+        flushing.save_points_if_due()
+        clock.advance(1_000)
+        flushing.save_points_if_due()
+        await until(lambda: log.recovery_point == 2)
+
+
+@in_loop
 async def test_recovery_points_that_cannot_be_saved_do_not_end_the_flushing() -> None:
     clock, files = FakeClock(), BrokenFiles()
     async with running(clock=clock, files=files) as node:

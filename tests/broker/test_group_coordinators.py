@@ -245,6 +245,36 @@ async def test_when_the_broker_itself_was_held_up_members_do_not_pay_for_it(monk
 
 
 @in_loop
+async def test_whoever_moves_the_clock_on_purpose_is_not_taken_for_a_broker_that_was_held_up() -> None:
+    clock = FakeClock()
+    async with running(AT_ONCE, clock=clock) as node:
+        member = await lone_member(node)
+        groups = node.broker.groups
+        await until(lambda: not any(shard.uncommitted for shard in groups.shards()))
+        assert groups.next_deadline() is not None
+        stale = groups._timer
+        assert stale is not None
+        clock.advance(SESSION_MS)
+        groups.clock_moved()
+        # The loop does not get round to the old timer any more: it would find itself late.
+        assert stale.cancelled()
+        assert await member.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@in_loop
+async def test_what_a_group_has_committed_is_known_where_it_is_coordinated() -> None:
+    async with running() as node:
+        client = await with_groups(node)
+        await client.create_topic("t")
+        assert await commit(client, "g", {("t", 0): 7}) == {ErrorCode.NONE}
+        told = node.broker.groups.committed_offset("g", "t", 0)
+        assert told is not None
+        assert told.offset == 7
+        assert node.broker.groups.committed_offset("g", "t", 1) is None
+        assert node.broker.groups.committed_offset("another", "t", 0) is None
+
+
+@in_loop
 async def test_a_stop_ends_the_timer() -> None:
     async with running(AT_ONCE) as node:
         await lone_member(node)

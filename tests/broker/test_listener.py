@@ -242,6 +242,34 @@ async def test_after_a_stop_the_port_is_free_and_every_connection_closed() -> No
 
 
 @in_loop
+async def test_who_listens_no_more_keeps_its_connections_and_can_listen_again_at_the_same_port() -> None:
+    async with running() as node:
+        client = await node.connect()
+        assert await is_served(client)
+        address = node.broker.address
+        await node.broker.listener.stop_listening()
+        with socket.socket() as sock, pytest.raises(ConnectionRefusedError):
+            sock.connect(address)
+        assert await is_served(client)
+        await node.broker.listen()
+        assert node.broker.address == address
+        assert await is_served(await node.connect())
+
+
+@in_loop
+async def test_what_is_accepted_while_the_broker_stops_is_closed() -> None:
+    async with running() as node:
+        with socket.create_connection(node.broker.address) as accepted_last:
+            await node.broker.stop()
+            accepted_last.settimeout(10)
+            try:
+                assert accepted_last.recv(1) == b""
+            except ConnectionResetError:
+                pass
+        assert not node.broker.listener.connections
+
+
+@in_loop
 async def test_a_stop_answers_long_polls_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "GRACE_SECONDS", 10_000.0)
     async with running() as node:

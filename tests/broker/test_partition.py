@@ -598,6 +598,17 @@ def test_a_topic_that_is_only_compacted_keeps_its_old_segments() -> None:
     assert bench.log.start_offset == 0
 
 
+def test_retention_deletes_nothing_that_somebody_still_needs() -> None:
+    bench = Bench(configs={"internal.segment.bytes": "200", "retention.ms": "1000"})
+    for _ in range(5):
+        bench.append(batch(bytes(60)))
+        bench.write()
+    bench.flush()
+    assert bench.partition.apply_retention(NOW_MS + 1500, held_from=0) == 0
+    assert bench.partition.apply_retention(NOW_MS + 1500, held_from=2) == 2
+    assert bench.partition.log.start_offset == 2
+
+
 def test_retention_leaves_a_log_alone_that_is_offline() -> None:
     bench = Bench(configs={"retention.ms": "1000"})
     bench.append(batch(b"a"))

@@ -14,8 +14,9 @@ from penstock.broker.sending import SENDFILE_FROM_BYTES, Sender, release
 from penstock.protocol.batch import split
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.file_range import FileRange
-from penstock.storage.files import RealFiles
+from penstock.storage.files import Files, RealFiles
 from penstock.storage.log import Log
+from penstock.storage.memory_files import MemoryFiles
 from tests.broker.harness import NOW_MS, batch, in_loop, until
 
 LARGE = 3 * 1024 * 1024
@@ -42,8 +43,8 @@ class Protocol(asyncio.Protocol):
 
 
 class Setting:
-    def __init__(self, folder: Path) -> None:
-        self.directory = DataDirectory(str(folder / "logs"), RealFiles())
+    def __init__(self, folder: Path, files: Files | None = None) -> None:
+        self.directory = DataDirectory(str(folder / "logs"), files or RealFiles())
         self.broken: list[str] = []
         self.moves = 0
 
@@ -135,6 +136,20 @@ async def test_large_ranges_go_by_sendfile_and_small_ones_are_read(
         # From a descriptor of its own, to a duplicate of the socket's.
         assert {source for _, source in sent} == {reader}
         assert reader != writer
+
+
+@in_loop
+async def test_files_that_the_operating_system_cannot_send_are_read() -> None:
+    setting = Setting(Path("/data"), MemoryFiles())
+    small, small_bytes = setting.log(SMALL)
+    large, large_bytes = setting.log(LARGE)
+    async with setting.connected() as (sender, far):
+        sender.send([b"one", setting.range(large), setting.range(small)])
+        sender.send([setting.range(large), b"two"])
+        expected = b"one" + large_bytes + small_bytes + large_bytes + b"two"
+        assert await receive(far, len(expected)) == expected
+        await until(lambda: sender.is_idle)
+        assert (sender.queued_bytes, setting.pinned, setting.broken) == (0, 0, [])
 
 
 @in_loop

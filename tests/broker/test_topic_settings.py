@@ -22,6 +22,7 @@ def test_by_default_records_are_flushed_before_they_count_and_old_ones_are_delet
     made = settings({})
     assert made.flush_before_commit
     assert made.deletes_old
+    assert not made.needs_keys
     assert not made.log_append_time
 
 
@@ -38,6 +39,7 @@ def test_each_setting_follows_its_config() -> None:
     )
     assert not made.flush_before_commit
     assert not made.deletes_old
+    assert made.needs_keys
     assert made.log_append_time
     assert (made.timestamp_before_max_ms, made.timestamp_after_max_ms, made.min_insync_replicas) == (10, 20, 3)
 

@@ -45,6 +45,12 @@ class ManualLoop:
                 callback()
         self.now = end
 
+    def leap(self, seconds: float) -> None:
+        """All at once, so that timers come late."""
+        self.now += seconds
+        _, _, callback, _ = heapq.heappop(self._timers)
+        callback()
+
 
 class Waiter:
     def __init__(self, loop: ManualLoop) -> None:
@@ -84,6 +90,27 @@ def test_many_waiters_share_one_timer() -> None:
     assert setting.loop.made == 1
     setting.loop.advance(1)
     assert all(len(waiter.told_at) == 1 for waiter in waiters)
+
+
+def test_a_clock_that_leaps_by_a_year_tells_those_whose_time_is_up_in_their_order() -> None:
+    setting = Setting()
+    told: list[float] = []
+
+    class Ordered(Waiter):
+        def __init__(self, wait: float) -> None:
+            super().__init__(setting.loop)
+            self.wait = wait
+
+        def timed_out(self) -> None:
+            told.append(self.wait)
+
+    year = 365 * 86_400.0
+    for wait in (year + 60, 30.0, 0.5, 3600.0):
+        setting.deadlines.add(Ordered(wait), wait)
+    setting.loop.leap(year)
+    assert told == [0.5, 30.0, 3600.0]
+    setting.loop.advance(61)
+    assert told == [0.5, 30.0, 3600.0, year + 60]
 
 
 def test_the_timer_rests_while_nobody_waits_and_starts_again() -> None:

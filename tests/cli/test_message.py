@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable
 
-import click
 import pytest
 from click.testing import Result
 
 from penstock.cli.message import Place, find, parse_place, size_of
 from penstock.client.cluster import Cluster
+from penstock.client.errors import MissingMessageError
 from penstock.protocol.control import ControlType, build_end_marker
 from penstock.protocol.records import NewRecord, Record, build
 from penstock.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -98,7 +98,7 @@ async def test_a_message_that_compaction_took_is_told() -> None:
         kept = build([NewRecord(b"a"), NewRecord(b"c")], base_offset=4, offset_deltas=[0, 2], last_offset_delta=2)
         answer(broker, bytes(kept))
         assert (await find(cluster, Place("orders", 0, 6))).record.value == b"c"
-        with pytest.raises(click.ClickException, match="compacted away"):
+        with pytest.raises(MissingMessageError, match="compacted away"):
             await find(cluster, Place("orders", 0, 5))
 
 
@@ -109,7 +109,7 @@ async def test_the_end_of_a_transaction_is_no_message() -> None:
             ControlType.ABORT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=1, base_offset=5
         )
         answer(broker, bytes(marker))
-        with pytest.raises(click.ClickException, match="the end of a transaction"):
+        with pytest.raises(MissingMessageError, match="the end of a transaction"):
             await find(cluster, Place("orders", 0, 5))
 
 

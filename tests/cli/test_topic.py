@@ -65,8 +65,22 @@ def test_a_description_has_partitions_and_what_differs_from_defaults(cli: Call, 
     shown = cli("topic", "describe", topic).stdout
     assert "all configs have their default" in shown
     assert "PARTITION  LEADER  EPOCH" in shown
+    assert "CLEAN" not in shown
     assert "segment.bytes" not in shown
     assert "segment.bytes" in cli("topic", "describe", topic, "--all-configs").stdout
+
+
+def test_of_a_compacted_topic_clean_and_dirty_bytes_are_shown(cli: Call) -> None:
+    cli("topic", "create", "compacted", "-p", "2", "-c", "cleanup.policy=compact")
+    cli("produce", "compacted", "--key-separator", ":", input="a:1\nb:2\n")
+    partitions = described(cli, "compacted")["partitions"]
+    assert isinstance(partitions, list)
+    # All is in active segments, which compaction does not touch.
+    assert [(partition["clean"], partition["dirty"]) for partition in partitions] == [(0, 0)] * 2
+    assert sum(partition["size"] for partition in partitions) > 0
+    shown = cli("topic", "describe", "compacted").stdout
+    header = next(line for line in shown.splitlines() if line.startswith("PARTITION"))
+    assert header.split()[-3:] == ["SIZE", "CLEAN", "DIRTY"]
 
 
 def test_an_unknown_topic_brings_the_near_name(cli: Call) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -112,12 +113,13 @@ class Peer:
         self.connections: list[PeerConnection] = []
         self.opened = 0
         self.port = 0
+        self.tls: ssl.SSLContext | None = None
         self._server: asyncio.Server | None = None
         self._changed = asyncio.Condition()
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: PeerConnection(self), "127.0.0.1", self.port)
+        self._server = await loop.create_server(lambda: PeerConnection(self), "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
         self.layout.addresses.setdefault(self.node_id, ("127.0.0.1", self.port))
 

@@ -9,6 +9,7 @@ from penstock.client.admin import (
     HIGH_WATERMARK,
     LATEST,
     MAX_TIMESTAMP,
+    Compaction,
     CreatedTopic,
     ListedOffset,
     LogDir,
@@ -289,6 +290,15 @@ async def test_offsets_are_listed_by_the_leaders_of_their_partitions() -> None:
 
 
 @in_loop
+async def test_to_one_who_reads_committed_records_a_log_ends_at_its_first_open_transaction() -> None:
+    async with peer(orders=[0]) as broker, Cluster(broker.address) as cluster:
+        listing(broker)
+        for read_committed in (False, True):
+            await list_offsets(cluster, {TopicPartition("orders", 0): LATEST}, read_committed=read_committed)
+        assert [request.isolation_level for request in broker.requests(ListOffsetsRequest)] == [0, 1]
+
+
+@in_loop
 async def test_a_broker_that_does_not_know_the_latest_timestamp_is_not_asked_for_it() -> None:
     """It would take -3 for a time before 1970."""
     async with peer(orders=[0]) as broker, Cluster(broker.address) as cluster:
@@ -344,7 +354,12 @@ async def test_the_data_folders_of_each_broker_are_described_by_itself() -> None
                     topics=[
                         DescribeLogDirsTopic(
                             name="orders",
-                            partitions=[DescribeLogDirsPartition(partition_index=2, partition_size=990)],
+                            partitions=[
+                                DescribeLogDirsPartition(partition_index=2, partition_size=990),
+                                DescribeLogDirsPartition(
+                                    partition_index=3, partition_size=90, clean_bytes=50, dirty_bytes=40
+                                ),
+                            ],
                         )
                     ],
                 ),
@@ -358,10 +373,12 @@ async def test_the_data_folders_of_each_broker_are_described_by_itself() -> None
         outcomes = await describe_log_dirs(cluster, partitions=keys)
         found = outcomes[0]
         assert isinstance(found, list)
-        assert found[0] == LogDir("/data", {keys[0]: 990}, 1000, 10)
+        sizes = {keys[0]: 990, keys[1]: 90}
+        assert found[0] == LogDir("/data", sizes, 1000, 10, compaction={keys[1]: Compaction(50, 40)})
         assert isinstance(found[1].error, BrokerError)
         assert isinstance(outcomes[1], BrokerError)
         (request,) = first.requests(DescribeLogDirsRequest)
+        assert request.compaction
         assert request.topics is not None
         assert [(topic.topic, list(topic.partitions)) for topic in request.topics] == [("orders", [2, 3])]
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from penstock.client.admin import NewTopic, create_topics
 from penstock.client.cluster import Cluster, Route, Target, Terms
 from penstock.client.errors import (
+    AuthenticationError,
     BadReplyError,
     BrokerError,
     ClientError,
@@ -19,8 +21,12 @@ from penstock.client.errors import (
     broker_error,
     unwrap,
 )
+from penstock.client.fetching import fetch
 from penstock.client.metadata import TopicPartition
+from penstock.client.producing import produce
+from penstock.client.security import Security
 from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.records import NewRecord
 from penstock.protocol.schema import ZERO_UUID
 from penstock.protocol.schemas.cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.protocol.schemas.metadata import MetadataRequest, MetadataResponse
@@ -33,7 +39,9 @@ from penstock.protocol.schemas.offsets import (
     ListOffsetsTopicResponse,
 )
 from penstock.protocol.schemas.versions import ApiVersionsRequest
+from tests.broker.harness import running
 from tests.client.peer import HANG_UP, SILENCE, Peer, closed_port, in_loop, peer, peers, topic_id
+from tests.client.secured import Guard, known_as, tls_peer, tls_proxy, trusting
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -556,3 +564,66 @@ async def test_a_connection_that_opens_while_the_cluster_closes_is_closed_too() 
 def test_a_bootstrap_that_is_no_address_is_refused() -> None:
     with pytest.raises(ValueError, match="write it as host:port"):
         Cluster("localhost:9092,")
+
+
+@in_loop
+async def test_a_refused_password_is_an_error_at_once_and_no_outage_to_wait_for() -> None:
+    async with peers(2) as brokers:
+        for broker in brokers:
+            Guard().watch(broker)
+        bootstrap = [broker.address for broker in brokers]
+        async with Cluster(bootstrap, security=known_as("SCRAM-SHA-512", password="looking-glass")) as cluster:
+            with pytest.raises(AuthenticationError, match="'alice'"):
+                await cluster.all_topics()
+        assert sum(broker.opened for broker in brokers) == 1
+
+
+@in_loop
+async def test_every_connection_of_a_cluster_is_secured() -> None:
+    async with tls_peer(orders=[0]) as broker:
+        guard = Guard()
+        guard.watch(broker)
+        broker.answers[ListOffsetsRequest] = respond
+        security = Security(
+            protocol="SASL_SSL", context=trusting().context, credentials=known_as("SCRAM-SHA-256").credentials
+        )
+        async with Cluster(broker.address, security=security) as cluster:
+            for polling in (False, True):
+                terms = Terms(polling=polling)
+                assert unwrap(await cluster.request_to_leaders([ORDERS], build, read, terms=terms)) == {ORDERS: 0}
+        assert broker.opened == len(guard.entered) == 2
+
+
+@in_loop
+async def test_records_go_through_tls_to_a_broker_and_come_back() -> None:
+    values = [bytes([number]) * 500_000 for number in range(8)]
+    inner = closed_port()
+    async with tls_proxy(inner) as port:
+        listeners = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{inner}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        }
+        async with running(listeners), Cluster(f"127.0.0.1:{port}", security=trusting()) as cluster:
+            unwrap(await create_topics(cluster, [NewTopic(name="orders", partitions=1)]))
+            for value in values:
+                await produce(cluster, "orders", 0, [NewRecord(value=value)])
+            read_back: list[bytes | None] = []
+            while len(read_back) < len(values):
+                fetched = await fetch(cluster, "orders", 0, len(read_back))
+                read_back += [record.value for record in fetched.records()]
+    assert read_back == values
+
+
+@in_loop
+async def test_who_sends_by_himself_gets_a_connection_of_his_own_lane() -> None:
+    async with peer(orders=[0]) as broker, Cluster(broker.address) as cluster:
+        assert cluster.broker(0) is None
+        await cluster.topic("orders")
+        told = cluster.broker(0)
+        assert told is not None
+        common, lane = await cluster.connect(told), await cluster.connect(told, lane="fetch-0")
+        assert common is await cluster.connect(told)
+        assert lane is await cluster.connect(told, lane="fetch-0")
+        assert lane is not common
+        # What goes to anybody never waits behind what is held back.
+        assert await cluster._any_connection() is common

@@ -5,7 +5,13 @@ import asyncio
 import pytest
 
 from penstock.client.connection import MAX_IN_FLIGHT, Address, Connection, read_greeting
-from penstock.client.errors import BadReplyError, ConnectionLostError, TimedOutError, UnsendableError
+from penstock.client.errors import (
+    AuthenticationError,
+    BadReplyError,
+    ConnectionLostError,
+    TimedOutError,
+    UnsendableError,
+)
 from penstock.protocol.errors import DecodeError
 from penstock.protocol.schema import Versions
 from penstock.protocol.schemas.cluster import DescribeClusterRequest
@@ -17,8 +23,14 @@ from penstock.protocol.schemas.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from penstock.protocol.schemas.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+)
 from penstock.protocol.schemas.versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.client.peer import HANG_UP, SILENCE, Peer, Raw, closed_port, in_loop, peer
+from tests.client.secured import Guard, known_as
 
 
 def heartbeat(number: int) -> HeartbeatRequest:
@@ -425,6 +437,40 @@ async def test_writing_goes_on_when_the_broker_reads_again() -> None:
 
 
 @in_loop
+async def test_who_does_not_want_to_wait_posts_while_the_connection_is_free() -> None:
+    async with peer() as broker:
+        broker.answers[HeartbeatRequest] = echo
+        connection = await connect(broker)
+        assert connection.is_free
+        await connection.until_free()
+        version = connection.version_for(HeartbeatRequest)
+        replies = [connection.post(heartbeat(number), version) for number in range(3)]
+
+        assert [(await reply).throttle_time_ms for reply in replies if reply is not None] == [0, 1, 2]
+        await connection.close()
+        assert not connection.is_free
+        with pytest.raises(ConnectionLostError):
+            await connection.until_free()
+
+
+@in_loop
+async def test_a_broker_that_takes_in_nothing_is_waited_for_and_then_taken_for_dead() -> None:
+    async with peer() as broker:
+        connection = await connect(broker)
+        broker.connections[0].transport.pause_reading()
+        version = connection.version_for(ProduceRequest)
+        data = [PartitionProduceData(index=0, records=bytes(4 * 1024 * 1024))]
+        request = ProduceRequest(acks=0, topic_data=[TopicProduceData(name="orders", partition_data=data)])
+        while connection.is_free:
+            assert connection.post(request, version) is None
+        with pytest.raises(TimedOutError, match="took in nothing within 20 ms"):
+            await connection.until_free(20)
+
+        assert not connection.is_open
+        await connection.close()
+
+
+@in_loop
 async def test_closing_sends_what_is_written_and_ends_those_who_wait() -> None:
     async with peer() as broker:
         broker.answers[ProduceRequest] = lambda _: None
@@ -443,3 +489,129 @@ async def test_closing_sends_what_is_written_and_ends_those_who_wait() -> None:
 def test_a_greeting_of_another_request_is_refused() -> None:
     with pytest.raises(DecodeError, match="does not belong"):
         read_greeting(memoryview(b"\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00"), 8, 0)
+
+
+async def connect_as_alice(broker: Peer) -> Connection:
+    return await Connection.open("127.0.0.1", broker.port, security=known_as("SCRAM-SHA-256"))
+
+
+@in_loop
+async def test_a_session_that_lasts_as_long_as_the_connection_is_opened_once() -> None:
+    guard = Guard()
+    async with peer() as broker:
+        guard.watch(broker)
+        broker.answers[HeartbeatRequest] = echo
+        connection = await connect_as_alice(broker)
+        for number in range(3):
+            await connection.request(heartbeat(number))
+        await connection.close()
+    assert len(guard.entered) == 1
+
+
+@in_loop
+async def test_a_session_is_renewed_in_time_while_requests_are_in_flight() -> None:
+    """KIP-368: a broker takes in nothing else while it is renewed, and hangs up on a session that is over."""
+    guard = Guard(lifetime_ms=1)
+    async with peer() as broker:
+        guard.watch(broker)
+        broker.answers[HeartbeatRequest] = echo
+        connection = await connect_as_alice(broker)
+        guard.lifetime_ms = 60_000
+        await after(connection)
+        replies = await asyncio.gather(*(connection.request(heartbeat(number)) for number in range(20)))
+        await connection.close()
+    assert [reply.throttle_time_ms for reply in replies] == list(range(20))
+    assert len(guard.entered) == 2
+    kinds = [type(message) for _, message in broker.received]
+    renewal = kinds.index(SaslHandshakeRequest, 2)
+    assert kinds[renewal : renewal + 3] == [SaslHandshakeRequest, SaslAuthenticateRequest, SaslAuthenticateRequest]
+    assert set(kinds[renewal + 3 :]) == {HeartbeatRequest}
+
+
+async def after(connection: Connection) -> None:
+    """Wait until the connection's session has to be renewed."""
+    due = connection._authenticate_at
+    assert due is not None
+    while asyncio.get_running_loop().time() < due:
+        await asyncio.sleep(0)
+
+
+@in_loop
+async def test_a_renewal_goes_on_when_the_request_that_began_it_is_cancelled() -> None:
+    guard = Guard(lifetime_ms=1)
+    async with peer() as broker:
+        guard.watch(broker)
+        broker.answers[HeartbeatRequest] = echo
+        connection = await connect_as_alice(broker)
+        guard.lifetime_ms = 60_000
+        released = asyncio.Event()
+
+        async def hesitate(request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+            await released.wait()
+            return guard.authenticate(request)
+
+        broker.answers[SaslAuthenticateRequest] = hesitate
+        await after(connection)
+        hasty, patient = (asyncio.create_task(connection.request(heartbeat(number))) for number in (1, 2))
+        await broker.until(lambda: len(broker.requests(SaslAuthenticateRequest)) == 3)
+        hasty.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hasty
+        released.set()
+        assert (await patient).throttle_time_ms == 2
+        await connection.close()
+    assert len(guard.entered) == 2
+    assert [request.generation_id for request in broker.requests(HeartbeatRequest)] == [2]
+
+
+@in_loop
+async def test_a_renewal_that_is_refused_ends_the_connection() -> None:
+    guard = Guard(lifetime_ms=1)
+    async with peer() as broker:
+        guard.watch(broker)
+        connection = await connect_as_alice(broker)
+        guard.users["alice"] = "changed"
+        await after(connection)
+        outcomes = await asyncio.gather(
+            *(connection.request(heartbeat(number)) for number in range(3)), return_exceptions=True
+        )
+        refused = [outcome for outcome in outcomes if isinstance(outcome, AuthenticationError)]
+        assert [error.outcome_unknown for error in refused] == [False] * 3
+        assert not connection.is_open
+        assert not broker.requests(HeartbeatRequest)
+        await connection.close()
+
+
+@in_loop
+async def test_closing_ends_a_renewal() -> None:
+    guard = Guard(lifetime_ms=1)
+    async with peer() as broker:
+        guard.watch(broker)
+        connection = await connect_as_alice(broker)
+        broker.answers[SaslHandshakeRequest] = lambda _: SILENCE
+        await after(connection)
+        waiting = asyncio.create_task(connection.request(heartbeat(1)))
+        await broker.until(lambda: len(broker.requests(SaslHandshakeRequest)) == 2)
+        await connection.close()
+        with pytest.raises(ConnectionLostError, match="closed here") as caught:
+            await waiting
+        assert not caught.value.outcome_unknown
+
+
+@in_loop
+async def test_a_broker_that_hangs_up_on_the_first_request_may_want_a_password() -> None:
+    async with peer() as broker:
+        broker.answers[HeartbeatRequest] = lambda _: HANG_UP
+        connection = await connect(broker)
+        with pytest.raises(ConnectionLostError, match=r"wants a password, set security\.protocol"):
+            await connection.request(heartbeat(1))
+
+
+@in_loop
+async def test_a_broker_that_hangs_up_while_we_log_in_leaves_no_doubt_about_the_outcome() -> None:
+    async with peer() as broker:
+        Guard().watch(broker)
+        broker.answers[SaslAuthenticateRequest] = lambda _: HANG_UP
+        with pytest.raises(ConnectionLostError) as caught:
+            await connect_as_alice(broker)
+        assert not caught.value.outcome_unknown

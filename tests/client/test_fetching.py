@@ -89,6 +89,15 @@ async def test_the_broker_hears_how_much_and_how_long() -> None:
         assert (request.session_id, request.session_epoch, request.replica_id) == (0, -1, -1)
 
 
+@in_loop
+async def test_the_broker_hears_whether_open_transactions_count() -> None:
+    async with peer(orders=[0]) as broker, Cluster(broker.address) as cluster:
+        serve(broker)
+        for read_committed in (False, True):
+            await fetch_many(cluster, {ORDERS: 0}, read_committed=read_committed)
+        assert [request.isolation_level for request in broker.requests(FetchRequest)] == [0, 1]
+
+
 @pytest.mark.parametrize("newest", [4, 11, 12, 13, 18])
 @in_loop
 async def test_a_topic_goes_by_its_id_where_the_broker_knows_ids_and_by_its_name_elsewhere(newest: int) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.client.errors import UnknownPartitionError
-from penstock.client.metadata import Broker, Partition, TopicPartition, near_names, read_broker, read_topic
+from penstock.client.metadata import Broker, Partition, TopicPartition, named, near_names, read_broker, read_topic
 from penstock.protocol.schemas.metadata import (
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -56,3 +56,10 @@ def test_near_names_are_those_that_somebody_may_have_meant(written: str, meant: 
 def test_near_names_are_few_and_the_likeliest_comes_first() -> None:
     assert near_names("log-a", ["log-b", "log-aa", "log-c"], most=3) == ["log-aa", "log-c", "log-b"]
     assert len(near_names("logs", [f"logs{number}" for number in range(20)], most=3)) == 3
+
+
+def test_partitions_are_named_in_order_and_not_too_many_of_them() -> None:
+    keys = [TopicPartition("orders", number) for number in (2, 0, 1)]
+    assert named(keys) == "orders-0, orders-1, orders-2"
+    assert named(TopicPartition("t", number) for number in range(7)) == "t-0, t-1, t-2, t-3, t-4 and 2 more"
+    assert named([]) == "nothing"

@@ -84,12 +84,15 @@ PRODUCE = Layout("Produce", CODECS, marks=ACKS, initials=ACKS)
 FETCH = Layout("Fetch", CODECS, marks=tuple(at.value for at in At), initials=("b", "e", "o", "t"))
 SEND = Layout("Messages sent", (*SIZES, TOO_LARGE, *CONTENTS))
 READ = Layout("Messages read", (*SIZES, *CONTENTS))
+COMPACTED = Layout("Compacted", ("from beginning", "from a gap", "to the end", "at the end", "no key"))
 
 CAPTIONS = {
     PRODUCE.title: "with acks 0, 1 and all: stored once, in order, by the codec, as our own reader finds it",
     FETCH.title: "from beginning, end, offset and timestamp: batches of five clients and our own",
     SEND.title: f"values of {', '.join(f'{size:,}' for size in SIZES.values())} bytes; too large: the client says so",
     READ.title: "what our own producer sent",
+    COMPACTED.title: "latest values alone, over gaps in the offsets, and what comes when a reader stands behind them; "
+    "no key: the client says that it was refused",
     GROUPS: "every message is processed; the number is of those that came twice, as a member was killed or stopped "
     "before it committed",
 }
@@ -102,7 +105,7 @@ def render(
     results = dict(outcomes)
     system: Literal["standard"] | None = "standard" if colors else None
     console = Console(file=StringIO(), width=WIDTH, force_terminal=colors, color_system=system, highlight=False)
-    for layout in (PRODUCE, FETCH, SEND, READ):
+    for layout in (PRODUCE, FETCH, SEND, READ, COMPACTED):
         if any(cell.table == layout.title for cell in results):
             console.print(_table(layout, results, versions))
     if any(cell.table == GROUPS for cell in results):

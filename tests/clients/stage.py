@@ -5,7 +5,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -61,7 +62,7 @@ class Stage:
 
     async def _open(self) -> None:
         try:
-            self.bootstrap = await self._stack.enter_async_context(_serving())
+            self.bootstrap, self._metrics = await self._stack.enter_async_context(_serving())
             self.cluster = await self._stack.enter_async_context(Cluster(self.bootstrap))
             self._stack.push_async_callback(self._close_sessions)
         except BaseException:
@@ -93,11 +94,11 @@ class Stage:
     def version(self, client: Client) -> str:
         return self._sessions[client.name][0].version
 
-    async def new_topic(self, partitions: int = 1) -> str:
+    async def new_topic(self, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
         """A topic whose records may be as old as they like."""
         self._topics += 1
         name = f"topic-{self._topics}"
-        topic = NewTopic(name=name, partitions=partitions, configs={"retention.ms": "-1"})
+        topic = NewTopic(name=name, partitions=partitions, configs={"retention.ms": "-1", **(configs or {})})
         unwrap(await create_topics(self.cluster, [topic]))
         return name
 
@@ -129,6 +130,17 @@ class Stage:
                 if offset >= count and offset == fetched.high_watermark:
                     return batches
 
+    async def fetched_bytes(self, topic: str) -> int:
+        """How many bytes of records the broker has handed to readers of a topic."""
+
+        def page() -> str:
+            with urllib.request.urlopen(self._metrics, timeout=SECONDS) as response:
+                return str(response.read(), "utf-8")
+
+        line = f'penstock_topic_fetched_bytes_total{{topic="{topic}"}} '
+        told = await asyncio.to_thread(page)
+        return int(told.partition(line)[2].partition("\n")[0])
+
 
 def assert_same(got: Sequence[Record], expected: Sequence[Record]) -> None:
     """Like `==`, in words that are short even if the records are not."""
@@ -155,14 +167,17 @@ def _short(value: object) -> str:
 
 
 @asynccontextmanager
-async def _serving() -> AsyncIterator[str]:
-    """The address of a broker in a process of its own, which in the end stops well and has logged no error."""
+async def _serving() -> AsyncIterator[tuple[str, str]]:
+    """The address of a broker in a process of its own, which in the end stops well and has logged no error, and where
+    its metrics are."""
     with tempfile.TemporaryDirectory(prefix="penstock-clients-") as folder, (Path(folder) / "log").open("w+b") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", SERVE, "serve"),
             *("--data-dir", str(Path(folder) / "data"), "--listen", "127.0.0.1:0", "--log-format", "json"),
             # kafkajs reads only in groups, each of which would wait for more members.
             *("-X", "group.initial.rebalance.delay.ms=0"),
+            *("-X", "log.cleaner.backoff.ms=20"),
+            *("-X", "penstock.metrics.listen=127.0.0.1:0"),
             cwd=ROOT,
             env={name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
             stdout=asyncio.subprocess.PIPE,
@@ -171,15 +186,17 @@ async def _serving() -> AsyncIterator[str]:
         assert process.stdout is not None
         try:
             async with asyncio.timeout(SECONDS):
-                address = ""
-                while not address:
+                address = metrics = ""
+                while not metrics:
                     line = (await process.stdout.readline()).decode()
                     if not line:
                         log.seek(0)
                         raise OutsideError(f"the broker did not start:\n{last_lines(log.read())}")
                     # It says: Connect any Kafka client to 127.0.0.1:9092; data is in …
-                    address = line.partition("client to ")[2].partition(";")[0]
-            yield address
+                    address = address or line.partition("client to ")[2].partition(";")[0]
+                    # And then: Metrics for Prometheus are at http://127.0.0.1:9404/metrics.
+                    metrics = line.partition("Prometheus are at ")[2].rstrip(".\n")
+            yield address, metrics
         finally:
             if process.returncode is None:
                 process.terminate()

@@ -2,13 +2,21 @@
 
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as oracle
 
-from penstock.machines.partitioners import RoundRobin, Sticky, murmur2, partition_of_key
+from penstock.machines.partitioners import (
+    RoundRobin,
+    Sticky,
+    jump_hash,
+    jump_partition_of_key,
+    murmur2,
+    partition_of_key,
+)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +88,51 @@ def test_every_chance_picks_an_existing_partition(partitions: int, chances: list
     counts = Counter(partitioner.choose(range(partitions), 1, chance) for chance in chances)
 
     assert set(counts) <= set(range(partitions))
+
+
+JAVA = Path(__file__).parent.parent / "fixtures" / "partitions" / "java.tsv"
+PARTITION_COUNTS = (1, 3, 8, 12, 1000)
+KEYS = [b"user-%d" % number for number in range(40_000)]
+
+
+def test_keys_have_the_hash_and_the_partitions_that_java_has_written_down() -> None:
+    lines = JAVA.read_text().splitlines()
+    assert len(lines) > 100
+    for line in lines:
+        written, signed, *partitions = line.split("\t")
+        key = bytes.fromhex(written)
+        assert murmur2(key) == int(signed) % 2**32, line
+        assert [partition_of_key(key, count) for count in PARTITION_COUNTS] == list(map(int, partitions)), line
+
+
+@pytest.mark.parametrize(
+    ("key", "buckets", "bucket"),
+    [(1, 1, 0), (42, 57, 43), (0xDEAD10CC, 1, 0), (0xDEAD10CC, 666, 361), (256, 1024, 520), (0, 60, 0)],
+)
+def test_the_jump_hash_is_that_of_others(key: int, buckets: int, bucket: int) -> None:
+    assert jump_hash(key, buckets) == bucket
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 2_000))
+def test_by_jump_hash_a_key_moves_only_to_the_bucket_that_is_added(key: int, buckets: int) -> None:
+    before, after = jump_hash(key, buckets), jump_hash(key, buckets + 1)
+
+    assert 0 <= before < buckets
+    assert after in (before, buckets)
+
+
+def test_a_ninth_partition_moves_a_ninth_of_the_keys_by_jump_and_most_of_them_by_modulo() -> None:
+    moved = {
+        choose: sum(choose(key, 8) != choose(key, 9) for key in KEYS) / len(KEYS)
+        for choose in (jump_partition_of_key, partition_of_key)
+    }
+
+    assert moved[jump_partition_of_key] == pytest.approx(1 / 9, abs=0.01)
+    assert moved[partition_of_key] == pytest.approx(8 / 9, abs=0.01)
+
+
+def test_jump_gives_every_partition_its_share() -> None:
+    counts = Counter(jump_partition_of_key(key, 9) for key in KEYS)
+
+    assert sorted(counts) == list(range(9))
+    assert max(counts.values()) < 1.1 * len(KEYS) / 9

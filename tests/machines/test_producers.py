@@ -107,8 +107,15 @@ def test_silent_producers_are_forgotten_and_busy_ones_are_not() -> None:
 
 def test_control_batches_leave_no_trace() -> None:
     producers = Producers()
-    producers.appended(header(0)._replace(attributes=0x20), 0, now_ms=0)
+    producers.appended(header(0)._replace(attributes=0x20, base_sequence=-1), 0, now_ms=0)
     assert len(producers) == 0
+
+
+def test_what_compaction_leaves_of_a_last_batch_counts_like_the_batch() -> None:
+    producers = Producers()
+    producers.appended(header(4, count=3)._replace(attributes=0x20, record_count=1), 0, now_ms=0)
+    assert producers.check(header(7)) is None
+    assert isinstance(producers.check(header(8)), Rejected)
 
 
 @pytest.mark.parametrize("seed", range(20))

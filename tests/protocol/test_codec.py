@@ -19,7 +19,7 @@ from kio.static.protocol import Entity
 from penstock.protocol.apis import Api, all_apis
 from penstock.protocol.codec import decode, decoder, encode, encode_chunks, encoder
 from penstock.protocol.errors import DecodeError, EncodeError
-from penstock.protocol.schema import ZERO_UUID, Message
+from penstock.protocol.schema import ZERO_UUID, Message, Row
 from penstock.protocol.schemas.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, EndTxnMarker
 from penstock.protocol.schemas.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from penstock.protocol.schemas.groups import HeartbeatRequest, HeartbeatResponse
@@ -38,6 +38,7 @@ from tests.protocol.messages import (
     structs_in,
     versions_of,
 )
+from tools.generate_schemas import EXTENSION_TAGS_FROM
 
 MESSAGES_PER_VERSION = 200
 MILLISECOND = timedelta(milliseconds=1)
@@ -113,6 +114,9 @@ def draws_for(cls: type[Message], version: int, entity_type: type[Entity]) -> Dr
     draws: dict[tuple[type[Message], str], Draw] = {}
     theirs = {field.name: field for field in fields(entity_type)}
     for name, row, _, _ in fields_of(cls, version):
+        if is_our_own(row):
+            draws[cls, name] = lambda _, default=row.default: default  # type: ignore[misc]
+            continue
         field = theirs[kio_name(entity_type, name)]
         kind = field.metadata.get("kafka_type", "")
         if kind == "datetime_i64" and type(None) in get_args(field.type):
@@ -121,8 +125,13 @@ def draws_for(cls: type[Message], version: int, entity_type: type[Entity]) -> Dr
             draws[cls, name] = KIO_DRAWS[kind]
         if not isinstance(row.element, str):
             draws.update(draws_for(row.element, version, innermost(field.type)))
-    assert len(theirs) == len(fields_of(cls, version)), f"{cls.__name__} v{version} has other fields than kio's"
+    of_kafka = [name for name, row, _, _ in fields_of(cls, version) if not is_our_own(row)]
+    assert len(theirs) == len(of_kafka), f"{cls.__name__} v{version} has other fields than kio's"
     return draws
+
+
+def is_our_own(row: Row) -> bool:
+    return row.tag is not None and row.tag >= EXTENSION_TAGS_FROM
 
 
 @cache
@@ -143,6 +152,8 @@ def from_kio(cls: type[Message], version: int, entity: Entity) -> Message:
     """kio's entity as a message of ours, every value in our terms."""
     values: dict[str, Any] = {}
     for name, row, _, _ in fields_of(cls, version):
+        if is_our_own(row):
+            continue
         value = getattr(entity, kio_name(type(entity), name))
         if value is not None and row.is_array:
             values[name] = [value_from_kio(row.element, version, item) for item in value]

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from penstock.protocol.crc32c import crc32c
+from penstock.protocol.crc32c import crc32c, extend_crc32c
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,9 @@ def test_a_view_is_not_copied() -> None:
         tracemalloc.stop()
 
     assert peak < 10_000
+
+
+def test_a_checksum_of_pieces_is_that_of_the_whole() -> None:
+    data = bytes(range(256)) * 3
+    for place in (0, 1, 100, len(data)):
+        assert extend_crc32c(crc32c(data[:place]), data[place:]) == crc32c(data)

@@ -1,12 +1,22 @@
 """Frames cut out of a stream, however it comes."""
 
 import tracemalloc
+from collections.abc import Iterator
+from itertools import repeat
 from random import Random
 
 import pytest
 
 from penstock.protocol.errors import DecodeError
-from penstock.protocol.framing import DEFAULT_LIMIT, FrameReader, frame
+from penstock.protocol.framing import (
+    DEFAULT_LIMIT,
+    LARGE_BYTES,
+    LARGEST_IN_PLACE,
+    LARGEST_SPARE,
+    SPARES,
+    FrameReader,
+    frame,
+)
 
 BODIES = [b"", b"a", b"bcdef", b"", b"g" * 300]
 STREAM = b"".join(len(body).to_bytes(4, "big") + body for body in BODIES)
@@ -151,3 +161,72 @@ def test_a_frame_to_send_has_the_length_of_its_chunks_in_front() -> None:
     assert chunks[0] == (1010).to_bytes(4, "big")
     assert chunks[3] is records
     assert frame([]) == [bytes(4)]
+
+
+def receive(reader: FrameReader, stream: bytes, sizes: Iterator[int]) -> Iterator[memoryview]:
+    """As one does who receives large frames in place."""
+    position = 0
+    while position < len(stream):
+        room = reader.room()
+        if room is None:
+            piece = stream[position : position + next(sizes)]
+            position += len(piece)
+            yield from reader.feed(memoryview(piece))
+        else:
+            count = min(len(room), next(sizes), len(stream) - position)
+            room[:count] = stream[position : position + count]
+            position += count
+            if (frame := reader.fill(count)) is not None:
+                yield frame
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_large_frames_may_be_received_in_place_among_others(seed: int) -> None:
+    rng = Random(seed)
+    sizes = (0, 3, 1000, LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES + 1, 3 * LARGE_BYTES + 5)
+    bodies = [rng.randbytes(rng.choice(sizes)) for _ in range(12)]
+    stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+    reader = FrameReader()
+    pieces = iter(lambda: rng.choice((1, 4, 5, 1000, 70_000, 300_000)), None)
+    received = []
+    for each in receive(reader, stream, pieces):
+        # Some are looked at for longer than others.
+        received.append(each if rng.random() < 0.5 else bytes(each))
+    assert received == bodies, f"seed {seed}"
+    assert reader.waiting_bytes == 0
+
+
+def test_the_memory_of_a_frame_is_used_again_when_nobody_looks_at_it_any_more() -> None:
+    reader = FrameReader()
+    body = bytes(2 * LARGE_BYTES)
+    stream = len(body).to_bytes(4, "big") + body
+
+    def place() -> memoryview:
+        [frame] = receive(reader, stream, repeat(50_000))
+        return frame
+
+    first = place()
+    part = first[100:200]
+    second = place()
+    assert second.obj is not first.obj
+    memory = id(first.obj)
+    del first
+    assert id(place().obj) != memory, "a part of it is still looked at"
+    del part, second
+    assert memory in {id(place().obj) for _ in range(2)}
+
+
+def test_no_more_memory_is_kept_than_for_a_few_frames_and_none_for_very_large_ones() -> None:
+    reader = FrameReader()
+    seen = []
+    for _ in range(SPARES + 3):
+        assert reader.feed(memoryview(LARGE_BYTES.to_bytes(4, "big"))) == []
+        assert reader.room() is not None
+        seen.append(reader.fill(LARGE_BYTES))
+    assert len(reader._spares) == SPARES
+    reader.feed(memoryview((LARGEST_SPARE + 1).to_bytes(4, "big")))
+    reader.room()
+    assert all(len(each) == LARGE_BYTES for each in reader._spares)
+    very_large = FrameReader()
+    very_large.feed(memoryview((LARGEST_IN_PLACE + 1).to_bytes(4, "big")))
+    assert very_large.room() is None

@@ -18,7 +18,7 @@ from penstock.protocol.schemas.headers import RequestHeader, ResponseHeader
 from penstock.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from penstock.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.protocol.schemas.versions import ApiVersion, ApiVersionsResponse
-from penstock.protocol.session import ClientSession, Request, ServerSession
+from penstock.protocol.session import ClientSession, Request, ServerSession, write_response
 from tests.protocol.messages import random_message, versions_of
 
 
@@ -331,3 +331,26 @@ def test_a_session_knows_whose_reply_is_next() -> None:
     assert not server.is_next(second)
     server.answer(first, HeartbeatResponse())
     assert server.is_next(second)
+
+
+def test_a_large_reply_may_be_received_in_place() -> None:
+    client, server = ClientSession("me"), ServerSession(Request)
+    [request] = server.receive(sent(client, HeartbeatRequest(), 4))
+    data = joined(write_response(request, HeartbeatResponse(error_code=7), 4))
+    [small] = client.receive(data)
+    assert small.response == HeartbeatResponse(error_code=7)
+    assert client.room() is None
+
+    fetched = FetchResponse(
+        responses=[FetchableTopicResponse(topic="t", partitions=[PartitionData(records=bytes(300_000))])]
+    )
+    [request] = server.receive(sent(client, FetchRequest(), 12))
+    data = joined(write_response(request, fetched, 12))
+    assert client.receive(data[:100]) == []
+    room = client.room()
+    assert room is not None
+    assert len(room) == len(data) - 100
+    room[:] = data[100:]
+    assert client.fill(1000) == []
+    [large] = client.fill(len(room) - 1000)
+    assert large.response == fetched

@@ -196,6 +196,13 @@ class TestACleanStop:
         second = DataDirectory(FOLDER, files)
         assert (second.was_clean, second.last_broker_epoch) == (True, 77)
 
+    def test_is_not_what_an_abandoned_folder_tells_of(self, files: MemoryFiles) -> None:
+        first = DataDirectory(FOLDER, files)
+        steps = files.steps
+        first.abandon()
+        assert (files.steps, files.open_descriptors) == (steps, 0)
+        assert not DataDirectory(FOLDER, files).was_clean
+
     def test_counts_once_because_the_marker_is_removed_before_anything_is_served(self, files: MemoryFiles) -> None:
         DataDirectory(FOLDER, files).close()
         assert files.stat(MARKER) is not None

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.storage.errors import UnsupportedFormatError
 from penstock.storage.files import Files
-from penstock.storage.index import OFFSET_INDEX, TIME_INDEX, SegmentIndex
+from penstock.storage.index import OFFSET_INDEX, TIME_INDEX, SegmentIndex, read_created_ms
 from penstock.storage.memory_files import Damage, MemoryFiles
 from tests.storage.store import Store, contents, overwrite
 
@@ -44,6 +44,16 @@ def load(files: Files) -> SegmentIndex:
     index = SegmentIndex.load(files, STEM, BASE)
     assert index is not None
     return index
+
+
+def test_when_a_segment_was_begun_can_be_read_without_its_entries() -> None:
+    files = saved(ENTRIES)
+    assert read_created_ms(files, STEM) == 77
+    assert read_created_ms(files, "/other") is None
+    overwrite(files, STEM + OFFSET_INDEX, b"short")
+    assert read_created_ms(files, STEM) is None
+    overwrite(files, STEM + OFFSET_INDEX, bytes(24))
+    assert read_created_ms(files, STEM) is None
 
 
 class TestLookups:

@@ -40,6 +40,21 @@ def test_saved_points_survive_a_crash_and_others_do_not_count(files: MemoryFiles
     assert points.get("orders-0") == 8
 
 
+def test_what_is_saved_is_told_and_what_was_lowered_meanwhile_does_not_count(files: MemoryFiles) -> None:
+    points = RecoveryPoints(files, "/data")
+    assert points.get_saved("orders-0") == 0
+    points.set("orders-0", 5)
+    assert points.get_saved("orders-0") == 0
+    points.save()
+    points.set("orders-0", 8)
+    assert points.get_saved("orders-0") == 5
+    points.set("orders-0", 3)
+    assert points.get_saved("orders-0") == 3
+    assert RecoveryPoints(files, "/data").get_saved("orders-0") == 5
+    points.remove("orders-0")
+    assert points.get_saved("orders-0") == 0
+
+
 def test_a_point_can_go_back_and_go_away(files: MemoryFiles) -> None:
     points = RecoveryPoints(files, "/data")
     points.set("orders-0", 8)

@@ -1,5 +1,6 @@
 """The demo, as `make demo` runs it."""
 
+import io
 import os
 import re
 import subprocess
@@ -7,6 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
+from penstock.spark.java import JavaNotFoundError
+from tools import pipeline_demo
+from tools.pipeline_demo import PipelineDemo, missing_for_spark
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -21,13 +27,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 def run_demo(folder: Path, *, columns: int) -> str:
     command = [sys.executable, "-m", "tools.demo"]
     environment = {**os.environ, "TMPDIR": str(folder), "COLUMNS": str(columns)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
 def test_the_demo_takes_every_step(demo: tuple[str, Path]) -> None:
-    steps = ["Write", "Read", "Find", "Truncate the end", "Truncate the history", "Crash", "Stop and start"]
+    steps = ["Write", "Read", "Find", "Truncate the end", "Truncate the history", "Crash", "Stop and start", "Count"]
     places = [demo[0].find(f"\n{step} ") for step in steps]
     assert -1 not in places
     assert places == sorted(places)
@@ -66,6 +72,30 @@ def test_the_demo_recovers_all_flushed_records_from_a_torn_log(demo: tuple[str, 
 
 def test_the_demo_reopens_without_a_scan_after_a_clean_stop(demo: tuple[str, Path]) -> None:
     assert re.search(r"last stop  clean +\n  scanned +0 of [\d,]+ bytes", demo[0])
+
+
+def test_the_demo_ends_with_a_pipeline_that_counts_what_was_sent(demo: tuple[str, Path]) -> None:
+    shown = demo[0].partition("\nCount ")[2]
+    assert re.search(r"readings +30,000 +[\d.]+ MiB +50 +0", shown)
+    assert "no duplicate and no gap among 30,000 numbered messages" in shown
+    assert "latency in ms" in shown
+    for path in re.findall(r"written: (\S+\.png)", shown):
+        assert (ROOT / path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_java_the_demo_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def find_none() -> Path:
+        raise JavaNotFoundError("Spark needs Java 17 or 21, and there is none")
+
+    monkeypatch.setattr(pipeline_demo, "find_java", find_none)
+    shown = io.StringIO()
+    PipelineDemo(str(tmp_path), Console(file=shown, width=80)).run()
+    assert "Left out, for it runs on Spark: Spark needs Java 17 or 21, and there is none" in shown.getvalue()
+
+
+def test_without_pyspark_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_demo, "find_spec", lambda name: None if name == "pyspark" else name)
+    assert missing_for_spark() == "pyspark missing. Install what pipelines need: pip install 'penstock[spark]'"
 
 
 def test_the_demo_leaves_nothing_behind(demo: tuple[str, Path]) -> None:

@@ -170,6 +170,20 @@ def test_a_struct_whose_name_two_messages_use_is_told_apart(definitions: dict[st
     assert '    holds: Sequence[ShipResponseHold] = row([ShipResponseHold], "0+", default=())' in lines
 
 
+def test_fields_of_our_own_stand_behind_kafkas_with_tags_that_it_will_not_use(
+    definitions: dict[str, Definition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = {"ShipRequest": [("Flag", "bool", "false")], "Hold": [("Draught", "int64", "-1"), ("Rats", "int64", "-1")]}
+    monkeypatch.setattr(generate_schemas, "EXTENSIONS", added)
+    lines = list(message_lines(definitions["ShipRequest"], shared=set()))
+    hold = lines.index("class Hold(Message):")
+    assert lines[hold + 3 : hold + 5] == [
+        '    draught: int = row("int64", "2+", default=-1, tag=20000, tagged="2+", ignorable=True)',
+        '    rats: int = row("int64", "2+", default=-1, tag=20001, tagged="2+", ignorable=True)',
+    ]
+    assert lines[-1] == '    flag: bool = row("bool", "2+", default=False, tag=20000, tagged="2+", ignorable=True)'
+
+
 def test_the_prose_of_the_definitions_stays_behind(target: Path, definitions: dict[str, Definition]) -> None:
     write_module("ships", list(definitions.values()))
     text = (target / "ships.py").read_text()

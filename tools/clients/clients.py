@@ -112,3 +112,11 @@ GROUP_CLIENTS = (
     ),
 )
 """Clients that can be members of groups."""
+
+OWN_GROUP_CLIENT = GroupClient(
+    name="penstock",
+    install=nothing,
+    command=[sys.executable, "-m", "tools.clients.own_member_program"],
+    assignors=("range", "roundrobin", "cooperative-sticky", BY_WEIGHT),
+)
+"""Our own, which has to get along with them."""

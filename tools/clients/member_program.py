@@ -377,14 +377,19 @@ def say(words: dict[str, Any]) -> None:
 
 
 def main(client: str) -> None:
+    serve(CLIENTS[client], version_of(client))
+
+
+def serve(kind: type[Member], version: str) -> None:
+    """Take requests until there are no more."""
     members: dict[str, Member] = {}
-    say({"version": version_of(client)})
+    say({"version": version})
     for line in sys.stdin:
         asked: dict[str, Any] = json.loads(line)
         name = asked["member"]
         match asked.pop("verb"):
             case "join":
-                members[name] = CLIENTS[client](Join(**asked))
+                members[name] = kind(Join(**asked))
             case "hold":
                 members[name].may_commit.clear()
             case "release":

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.broker.call import Call
 from penstock.broker.clock import Clock, SystemClock
 from penstock.broker.cluster_state import ClusterState
+from penstock.broker.compacting import Compacting
 from penstock.broker.config.rules import TableRules
 from penstock.broker.config.typed import BrokerConfig, TopicConfig
 from penstock.broker.disk_space import DiskSpace
@@ -21,9 +22,11 @@ from penstock.broker.flow_control import Budget, Cork
 from penstock.broker.flushing import Flushing
 from penstock.broker.group_coordinators import GroupCoordinators
 from penstock.broker.handlers import ROUTERS
+from penstock.broker.helper.inline import InlineHelper
+from penstock.broker.helper.process import HelperProcess
+from penstock.broker.helper.task import Helper
 from penstock.broker.housekeeping import Housekeeping
-from penstock.broker.listener import Listener
-from penstock.broker.metrics.endpoint import MetricsEndpoint
+from penstock.broker.listener import Dispatch, Listener
 from penstock.broker.metrics.meters import Meters
 from penstock.broker.partitions import Partitions
 from penstock.broker.producer_ids import ProducerIds
@@ -58,20 +61,24 @@ class Broker:
         clock: Clock | None = None,
         files: Files | None = None,
         store: MetadataStore | None = None,
+        intercept: Callable[[Dispatch], Dispatch] | None = None,
     ) -> None:
         self.config = config
         self.clock = clock or SystemClock()
         self._files = files or RealFiles()
         self._given_store = store
+        self._intercept = intercept
         self.node_id = config.node_id
         self.data_path = config.log_dirs[0]
         self.routes = route_table(ROUTERS)
         self._rules = TableRules(config)
         self._ports: dict[str, int] = {}
         self.is_running = False
+        self._is_killed = False
         self.metrics_address: tuple[str, int] | None = None
         self._partitions: Partitions | None = None
         self._groups: GroupCoordinators | None = None
+        self._compacting: Compacting | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         # Set when the disk has failed: the broker answers nothing but that, and has to be stopped.
         self.failed = asyncio.Event()
@@ -84,6 +91,7 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self.failure = None
         self.failed.clear()
+        self._is_killed = False
         began = self.loop.time()
         try:
             self._start_meters(undo)
@@ -116,6 +124,13 @@ class Broker:
         if self.is_running:
             self.is_running = False
             await self._undo(self._to_undo)
+
+    async def kill(self) -> None:
+        """End as if the process had died: nobody gets an answer, and nothing that is not written yet ever is."""
+        if self.is_running:
+            self._is_killed = True
+            self.listener.abort_all("the broker was killed")
+            await self.stop()
 
     @staticmethod
     async def _undo(steps: list[Callable[[], Awaitable[None] | None]]) -> None:
@@ -225,13 +240,21 @@ class Broker:
         )
         self.scrubbing.start()
         undo.append(self.scrubbing.close)
+        # No other process can see files that are in this one's memory.
+        is_real = isinstance(self._files, RealFiles)
+        self.helper: Helper = HelperProcess() if is_real else InlineHelper(self._files)
+        undo.append(self.helper.close)
+        self._compacting = self.compacting = Compacting(self, self.helper, disk_failed=self._disk_failed)
+        self.compacting.start()
+        undo.append(self.compacting.close)
 
     async def _open_listeners(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
         dispatcher = Dispatcher(self, self.routes)
         undo.append(dispatcher.close)
+        dispatch = dispatcher.dispatch if self._intercept is None else self._intercept(dispatcher.dispatch)
         self.budget = Budget(UNANSWERED_BYTES)
         self.listener = Listener(
-            dispatcher.dispatch,
+            dispatch,
             cork=self.cork,
             budget=self.budget,
             meter=self.meters.requests,
@@ -241,24 +264,35 @@ class Broker:
             max_idle_seconds=self.config.integer("connections.max.idle.ms") / 1000,
         )
         undo.append(lambda: self.listener.close(GRACE_SECONDS, end_waits=self._end_waits))
+        await self.listen()
+
+    async def listen(self) -> None:
+        """Let clients connect: at the same ports as before, if they could already."""
         for endpoint in self.config.listeners:
-            self._ports[endpoint.name] = await self.listener.open(endpoint.name, endpoint.host, endpoint.port)
+            port = self._ports.get(endpoint.name, endpoint.port)
+            self._ports[endpoint.name] = await self.listener.open(endpoint.name, endpoint.host, port)
 
     async def _open_metrics(self, undo: list[Callable[[], Awaitable[None] | None]]) -> None:
         endpoint = self.config.metrics_listener
         if endpoint is not None:
+            from penstock.broker.metrics.endpoint import MetricsEndpoint
+
             page = MetricsEndpoint(self)
             self.metrics_address = endpoint.host, await page.open(endpoint.host, endpoint.port)
             undo.append(page.close)
 
     def _close_directory(self) -> None:
+        if self._is_killed:
+            self.directory.abandon()
+            return
         for partition in self.partitions.all():
             partition.prepare_stop()
         if not self.directory.close(broker_epoch=self.broker_epoch) and self.directory.failure is None:
             log.warning("no room for the clean-shutdown marker: the next start checks the ends of the logs")
 
     async def _close_flushing(self) -> None:
-        self.partitions.write_staged()
+        if not self._is_killed:
+            self.partitions.write_staged()
         await self.flushing.close()
 
     def _end_waits(self) -> None:
@@ -300,6 +334,8 @@ class Broker:
             self._partitions.image_changed(topics)
         if self._groups is not None:
             self._groups.image_changed(topics)
+        if self._compacting is not None:
+            self._compacting.image_changed()
 
     def _follow_configs(self) -> None:
         """Configs that were set while brokers run count from now on."""

@@ -185,6 +185,12 @@ class Connection(asyncio.BufferedProtocol):
         """Make no further calls until this one has its reply, as what follows may build on it."""
         self._awaited = call
 
+    def release(self, call: Call) -> None:
+        """What this call does has its place in the order: others may follow, though its reply is still to come."""
+        if self._awaited is call:
+            self._awaited = None
+            self._regulate()
+
     def _go_on(self) -> None:
         """Make the calls that had to wait."""
         self._goes_on = False
@@ -230,9 +236,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._reply_bytes -= _size(chunks) - _size(call.written)
         else:
             self._reply_bytes += _size(call.written)
-        if self._awaited is call:
-            self._awaited = None
-            self._regulate()
+        self.release(call)
 
     def waited(self, call: Call, seconds: float) -> None:
         self._listener.meter.waited(call, seconds)

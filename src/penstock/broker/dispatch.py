@@ -70,7 +70,9 @@ class Dispatcher:
 
     async def _finish(self, call: Call, outcome: Awaitable[Any]) -> None:
         try:
-            call.reply(await outcome)
+            response = await outcome
+            if response is not LATER:
+                call.reply(response)
         except DecodeError as error:
             call.give_up(str(error))
         except Exception:

@@ -78,6 +78,17 @@ class Flushing:
         if self._state is _State.IDLE or (urgent and self._state is _State.RESTING):
             self._next_round()
 
+    def save_points_if_due(self) -> None:
+        """Nothing is flushed any more, perhaps, and still somebody has to know for good what was."""
+        now_ms = self._now_ms()
+        if self._is_open and self._state is _State.IDLE and self._flusher.recovery_points_are_due(now_ms):
+            self._give(lambda: self._flusher.save_recovery_points(now_ms), self._points_saved)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a round, or the saving of recovery points, is under way."""
+        return self._state is _State.SYNCING
+
     async def close(self) -> None:
         """Waits for the round under way; what comes later is flushed by the folder's close."""
         self._is_open = False

@@ -13,7 +13,7 @@ from penstock.broker.coordinator import Coordinator, Kind, State, Waiter
 from penstock.broker.partition import Partition
 from penstock.machines.decisions import Refused
 from penstock.machines.groups.changes import Caller, Decision, Instant
-from penstock.machines.groups.records import decode, encode
+from penstock.machines.groups.records import OffsetCommitted, decode, encode
 from penstock.machines.groups.responses import Request
 from penstock.machines.groups.settings import GroupSettings
 from penstock.machines.groups.shard import GroupShard
@@ -176,6 +176,12 @@ class GroupCoordinators:
                 return refused
         return None
 
+    def committed_offset(self, group_id: str, topic: str, partition: int) -> OffsetCommitted | None:
+        """What a group has committed; None too while that is not known here."""
+        shard = self._find(group_id)
+        machine = None if shard is None else shard.machine
+        return None if machine is None else machine.committed_offset(group_id, topic, partition)
+
     def shards(self) -> Iterator[GroupCoordinator]:
         """All of them, to be looked at."""
         yield from self._shards.values()
@@ -187,12 +193,21 @@ class GroupCoordinators:
     # Time
 
     def clock_moved(self) -> None:
-        """Look whose time is up. The timer does that; so may whoever moves a clock that is not real."""
+        """Look whose time is up. The timer does that; so may whoever moves a clock that is not real: it is then not
+        the broker that was late."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for index, shard in list(self._shards.items()):
             shard.tick_if_due()
             self._forget_deleted(index, shard)
             self._arm(shard.next_deadline())
         self._broker.cork.release()
+
+    def next_deadline(self) -> int | None:
+        """When somebody's time is up, by the clock that only runs forward."""
+        deadlines = [shard.next_deadline() for shard in self._shards.values()]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _turn_ended(self, shard: GroupCoordinator) -> None:
         self._arm(shard.next_deadline())

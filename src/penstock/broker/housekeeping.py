@@ -4,6 +4,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from penstock.broker.partition import Partition
+from penstock.protocol.schema import ZERO_UUID
 from penstock.storage.errors import StorageError
 from penstock.storage.retention import ClockGuard
 
@@ -65,7 +67,7 @@ class Housekeeping:
         expiration_ms = self._broker.config.integer("producer.id.expiration.ms")
         for partition in self._broker.partitions.all():
             try:
-                deleted += partition.apply_retention(now_ms)
+                deleted += partition.apply_retention(now_ms, held_from=self._held_from(partition))
             except (OSError, StorageError) as error:
                 log.error("retention failed", extra={"partition": partition.name, "error": str(error)})
             partition.producers.expire(now_ms, expiration_ms)
@@ -73,3 +75,14 @@ class Housekeeping:
             await asyncio.sleep(0)
         self.deleted_segments += deleted
         return deleted
+
+    def _held_from(self, partition: Partition) -> int | None:
+        """The offset from which on a group still needs the records; None if retention waits for no group."""
+        group = partition.settings.hold_group
+        if not group:
+            return None
+        committed = self._broker.groups.committed_offset(group, partition.topic, partition.index)
+        # Who knows nothing deletes nothing; and a commit for a topic of the same name that is gone says nothing.
+        if committed is None or committed.topic_id not in (ZERO_UUID, partition.topic_id):
+            return 0
+        return committed.offset

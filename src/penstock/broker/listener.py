@@ -6,7 +6,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from penstock.broker.call import Call
 from penstock.broker.connection import Connection
@@ -15,9 +15,13 @@ from penstock.broker.metrics.requests import RequestMeter
 
 log = logging.getLogger(__name__)
 
+Dispatch: TypeAlias = Callable[[Call], None]
+
 SWEEP_SECONDS: Final = 1.0
 # Connections that may wait to be accepted.
 BACKLOG: Final = 1024
+# The loop makes a connection of what it has accepted in one of its next turns.
+ACCEPTING_TURNS: Final = 3
 FRAME_SECONDS: Final = 30.0
 STALLED_SECONDS: Final = 60.0
 CLOSE_KINDS: Final = ("client", "error", "idle", "limit", "stalled", "stop")
@@ -26,7 +30,7 @@ CLOSE_KINDS: Final = ("client", "error", "idle", "limit", "stalled", "stop")
 class Listener:
     def __init__(
         self,
-        dispatch: Callable[[Call], None],
+        dispatch: Dispatch,
         *,
         cork: Cork,
         budget: Budget,
@@ -68,11 +72,27 @@ class Listener:
         bound: int = server.sockets[0].getsockname()[1]
         return bound
 
+    async def stop_listening(self) -> None:
+        """Take no more connections; those that there are stay."""
+        servers, self._servers = self._servers, []
+        for server in servers:
+            for listening in server.sockets:
+                self.loop.remove_reader(listening.fileno())
+        # asyncio would lose what it has accepted and not made a connection of yet when a server is closed.
+        for _ in range(ACCEPTING_TURNS):
+            await asyncio.sleep(0)
+        for server in servers:
+            server.close()
+
+    def abort_all(self, reason: str) -> None:
+        """Close all connections at once, whatever they wait for."""
+        for connection in list(self.connections):
+            connection.abort(reason, "stop")
+
     async def close(self, grace_seconds: float, end_waits: Callable[[], None]) -> None:
         """Take no more connections and requests, let what is under way be answered, then close all."""
         self.is_closing = True
-        for server in self._servers:
-            server.close()
+        await self.stop_listening()
         if self._sweep is not None:
             self._sweep.cancel()
         for connection in self.connections:
@@ -96,7 +116,9 @@ class Listener:
         self.connections[connection] = address
         self.accepted += 1
         self._per_address[address] += 1
-        if len(self.connections) > self._max_connections:
+        if self.is_closing:
+            connection.abort("the broker stops", "stop")
+        elif len(self.connections) > self._max_connections:
             connection.abort("too many connections (max.connections)", "limit")
         elif self._per_address[address] > self._max_per_address:
             connection.abort("too many connections from this address (max.connections.per.ip)", "limit")

@@ -12,6 +12,7 @@ from penstock.machines.producers import SNAPSHOT_VERSION, Producers, Rejected
 from penstock.machines.topic_names import INTERNAL
 from penstock.protocol.batch import BatchHeader
 from penstock.protocol.error_codes import ErrorCode
+from penstock.storage.compaction import Dirtiness, dirtiness
 from penstock.storage.errors import LogOfflineError, StorageError
 from penstock.storage.file_range import FileRange
 from penstock.storage.files import lacks_space
@@ -250,17 +251,30 @@ class Partition:
             self._save_producers_if_possible(offset)
         self.log.advance_start(offset)
 
-    def apply_retention(self, now_ms: int) -> int:
+    def apply_retention(self, now_ms: int, *, held_from: int | None = None) -> int:
+        """Delete old segments; none with anything at or above `held_from`, if somebody needs that."""
         if self.log.failure is not None:
             return 0
         self.log.config = self.settings.log
         self.log.roll_if_due(now_ms)
         if not self.settings.deletes_old:
             return 0
-        gone = self.log.find_expired(now_ms, upper_bound=self.leader.high_watermark)
+        bound = self.leader.high_watermark if held_from is None else min(self.leader.high_watermark, held_from)
+        gone = self.log.find_expired(now_ms, upper_bound=bound)
         if gone:
             self.delete_before(gone[-1].end_offset)
         return len(gone)
+
+    # Compaction
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether it is now: the topic may be gone, its policy another, its log offline."""
+        return self.is_open and self.log.failure is None and self.log.config.compaction is not None
+
+    def dirtiness(self, now_ms: int) -> Dirtiness | None:
+        """How much of it waits for compaction; None if it is not compacted."""
+        return dirtiness(self.log, upper_bound=self.high_watermark, now_ms=now_ms) if self.is_compacted else None
 
     # Producer state
 

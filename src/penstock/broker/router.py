@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from penstock.broker.call import Call
 
 # A handler returns the reply, or what will give it, or LATER if it calls `call.reply` itself when the time has come.
+# While something is awaited the connection makes no further calls, unless the handler lets it (`connection.release`).
 LATER: Final = object()
 Handler: TypeAlias = "Callable[[Broker, Call, Any], Message | Awaitable[Message] | object]"
 # Is tried before the request is decoded: whether it took the call.

@@ -5,6 +5,7 @@ is used only while the transport has nothing left to write.
 """
 
 import asyncio
+import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -16,6 +17,8 @@ from penstock.storage.file_range import FileRange
 # Below this a read and a copy are cheaper than what sendfile costs.
 SENDFILE_FROM_BYTES = 64 * 1024
 _SENDFILE_AT_ONCE = 4 * 1024 * 1024
+# What the operating system says of files that it cannot send: on some file systems, and in memory alone.
+_UNSENDABLE = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 # Little enough that a slow reader is seen to make progress.
 _WRITE_AT_ONCE = 256 * 1024
 
@@ -30,6 +33,7 @@ class Sender:
         "_loop",
         "_moved",
         "_queue",
+        "_reads_all",
         "_sending",
         "_transport",
         "_writable",
@@ -51,6 +55,7 @@ class Sender:
         self._queue: deque[Any] = deque()
         self._sending: FileRange | None = None
         self._dup = -1
+        self._reads_all = False
         self._writable = True
         self.queued_bytes = 0
         self.progressed_at = loop.time()
@@ -100,7 +105,7 @@ class Sender:
             size = 0
             while self._queue and size < _WRITE_AT_ONCE:
                 chunk = self._queue[0]
-                if isinstance(chunk, FileRange) and len(chunk) >= SENDFILE_FROM_BYTES:
+                if isinstance(chunk, FileRange) and len(chunk) >= SENDFILE_FROM_BYTES and not self._reads_all:
                     break
                 self._queue.popleft()
                 if isinstance(chunk, FileRange):
@@ -143,9 +148,16 @@ class Sender:
                 self._loop.add_writer(self._dup, self._continue_sendfile)
             return
         except OSError as error:
-            self._break(str(error))
-            return
-        self._end_sendfile()
+            if error.errno not in _UNSENDABLE:
+                self._break(str(error))
+                return
+            # It can still be read, or reading tells what is wrong with it.
+            self._reads_all = True
+            self._loop.remove_writer(self._dup)
+            self._queue.appendleft(chunk)
+            self._sending = None
+        else:
+            self._end_sendfile()
         if watching:
             self._pump()
             self._moved()

@@ -13,6 +13,10 @@ class TopicSettings:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     deletes_old: bool
+    # Whether every record needs a key: what compaction goes by.
+    needs_keys: bool
     min_insync_replicas: int
     # Whether a record counts, for acks=all and for readers, only once it is flushed (`penstock.flush`).
     flush_before_commit: bool
+    # The group whose committed offset retention does not pass (`penstock.retention.hold.group`), or none.
+    hold_group: str = ""

@@ -1,7 +1,7 @@
 """Deadlines by the coarse clock: one timer for all who wait, not one for each."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 TICK_SECONDS: Final = 0.01
@@ -53,7 +53,11 @@ class Deadlines:
 
     def _tick(self) -> None:
         now = int(self._loop.time() / TICK_SECONDS)
-        for number in range(self._swept + 1, now + 1):
+        passed: Iterable[int] = range(self._swept + 1, now + 1)
+        if now - self._swept > len(self._buckets):
+            # After a clock has leapt there are more ticks than buckets by far.
+            passed = sorted(number for number in self._buckets if number <= now)
+        for number in passed:
             for waiter in self._buckets.pop(number, ()):
                 waiter.timed_out()
         self._swept = now

@@ -22,6 +22,7 @@ COMMANDS = {
     "consume": Entry("penstock.cli.consume:consume", "Print the messages of a topic."),
     "group": Entry("penstock.cli.group:group", "Look at consumer groups and move them."),
     "message": Entry("penstock.cli.message:message", "Look at single messages."),
+    "pipeline": Entry("penstock.cli.pipeline:pipeline", "Run data pipelines on Spark."),
     "log": Entry("penstock.cli.log:log", "Look into the files of a data folder."),
     "completion": Entry("penstock.cli.completion:completion", "Print what makes a shell complete commands."),
 }

@@ -90,36 +90,23 @@ def get(place: Place, output: str, bootstrap: str) -> None:
 
 
 async def find(cluster: "Cluster", place: Place) -> Found:
-    from penstock.client.errors import BrokerError
-    from penstock.client.fetching import fetch
-    from penstock.protocol.error_codes import ErrorCode
+    from penstock.client.decoding import corrupt_batch
+    from penstock.client.lookup import compacted_away, find_batch
+    from penstock.client.message import MessageId
+    from penstock.protocol.batch import verify
+    from penstock.protocol.errors import DecodeError
+    from penstock.protocol.records import iterate
 
+    id = MessageId(*place)
+    header, view = await find_batch(cluster, id)
     try:
-        # The first batch comes whole, however few bytes are asked for.
-        fetched = await fetch(cluster, place.topic, place.partition, place.offset, max_bytes=1, max_wait_ms=0)
-    except BrokerError as error:
-        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise
-        raise await _not_there(cluster, place) from error
-    if not fetched.batches:
-        raise await _not_there(cluster, place)
-    record = next(fetched.records(), None)
-    header, _ = fetched.batches[0]
-    if record is None or record.offset != place.offset:
-        if header.is_control and header.base_offset <= place.offset <= header.last_offset:
-            raise click.ClickException(f"offset {place.offset} is no message but the end of a transaction")
-        raise click.ClickException(f"there is no message at offset {place.offset} any more: it was compacted away")
+        verify(header, view)
+        record = next((each for each in iterate(view) if each.offset == place.offset), None)
+    except DecodeError as error:
+        raise corrupt_batch(id.topic_partition, header.base_offset, error) from error
+    if record is None:
+        raise compacted_away(id)
     return Found(record, header)
-
-
-async def _not_there(cluster: "Cluster", place: Place) -> click.ClickException:
-    from penstock.cli.partition_ranges import partition_ranges
-    from penstock.client.metadata import TopicPartition
-
-    key = TopicPartition(place.topic, place.partition)
-    there = (await partition_ranges(cluster, [key]))[key]
-    has = f"has offsets {there[0]} to {there[-1]}" if there else f"is empty, and goes on at {there.stop}"
-    return click.ClickException(f"there is no message at offset {place.offset}: {key} {has}")
 
 
 def size_of(record: "Record") -> int:

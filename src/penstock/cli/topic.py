@@ -120,7 +120,11 @@ def list_(internal: bool, output: str, bootstrap: str) -> None:
 @output_option
 @bootstrap_option
 def describe(name: str, all_configs: bool, output: str, bootstrap: str) -> None:
-    """Show a topic's partitions and configs."""
+    """Show a topic's partitions and configs.
+
+    Of a compacted topic also how much of each partition is clean, with one value for each key, and how much is dirty
+    and waits for compaction; what is neither is too new for it.
+    """
     from penstock.cli.topic_facts import look_at
     from penstock.client.configs import ConfigSource, Resource, ResourceType, describe_configs
     from penstock.client.errors import unwrap
@@ -151,10 +155,8 @@ def describe(name: str, all_configs: bool, output: str, bootstrap: str) -> None:
         return
     show_fields({"topic": found.name, "topic_id": id_text(found.topic_id), "partitions": len(partitions)})
     click.echo()
-    show_table(
-        ["partition", "leader", "epoch", "replicas", "isr", "start", "end", "messages", "size"],
-        partitions,
-    )
+    columns = ["partition", "leader", "epoch", "replicas", "isr", "start", "end", "messages", "size"]
+    show_table(columns + (["clean", "dirty"] if facts.compaction else []), partitions)
     click.echo()
     if shown:
         show_table(["config", "value", "from"], shown)
@@ -309,8 +311,8 @@ def partition_row(found: "Topic", partition: "Partition", facts: "TopicFacts") -
     from penstock.client.metadata import TopicPartition
 
     key = TopicPartition(found.name, partition.index)
-    size = facts.sizes.get(key)
-    return {
+    size, compaction = facts.sizes.get(key), facts.compaction.get(key)
+    row = {
         "partition": partition.index,
         "leader": partition.leader if partition.leader >= 0 else None,
         "epoch": partition.leader_epoch,
@@ -321,6 +323,9 @@ def partition_row(found: "Topic", partition: "Partition", facts: "TopicFacts") -
         "messages": facts.messages(key),
         "size": None if size is None else Size(size),
     }
+    if compaction is None:
+        return row
+    return {**row, "clean": Size(compaction.clean_bytes), "dirty": Size(compaction.dirty_bytes)}
 
 
 def total(parts: Iterable[int | None]) -> int | None:

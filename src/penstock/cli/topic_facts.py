@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import click
 
-from penstock.client.admin import EARLIEST, LATEST, describe_log_dirs, list_offsets
+from penstock.client.admin import EARLIEST, LATEST, Compaction, describe_log_dirs, list_offsets
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
 from penstock.client.metadata import Topic, TopicPartition
@@ -23,6 +23,7 @@ class TopicFacts:
     starts: dict[TopicPartition, int]
     ends: dict[TopicPartition, int]
     sizes: dict[TopicPartition, int]
+    compaction: dict[TopicPartition, Compaction]
 
     def messages(self, key: TopicPartition) -> int | None:
         return self.ends[key] - self.starts[key] if key in self.starts and key in self.ends else None
@@ -39,6 +40,7 @@ async def look_at(cluster: Cluster, topics: Sequence[Topic]) -> TopicFacts:
         return {key: each.offset for key, each in listed.items() if not isinstance(each, ClientError)}
 
     sizes: dict[TopicPartition, int] = {}
+    compaction: dict[TopicPartition, Compaction] = {}
     if keys:
         folders = await describe_log_dirs(cluster, partitions=keys, timeout_ms=LOOK_TIMEOUT_MS)
         for found in folders.values():
@@ -51,7 +53,9 @@ async def look_at(cluster: Cluster, topics: Sequence[Topic]) -> TopicFacts:
                 for key, size in folder.sizes.items():
                     # Of the replicas of a partition the largest is the one that has everything.
                     sizes[key] = max(size, sizes.get(key, 0))
-    facts = TopicFacts(await offsets(EARLIEST), await offsets(LATEST), sizes)
+                    if key in folder.compaction and size == sizes[key]:
+                        compaction[key] = folder.compaction[key]
+    facts = TopicFacts(await offsets(EARLIEST), await offsets(LATEST), sizes, compaction)
     for problem in list(problems)[:WARNINGS]:
         click.echo(f"Warning: {problem}", err=True)
     if len(problems) > WARNINGS:

@@ -53,7 +53,11 @@ HIGH_WATERMARK = -1
 @dataclass(slots=True, frozen=True, kw_only=True)
 class NewTopic:
     """A topic to be made; -1 leaves a number to the broker. With an assignment (the replicas of each partition, the
-    leader first) both numbers follow from it."""
+    leader first) both numbers follow from it.
+
+    >>> NewTopic(name="orders", partitions=3, configs={"retention.ms": "3600000"}).partitions
+    3
+    """
 
     name: str
     partitions: int = -1
@@ -87,15 +91,24 @@ class ClusterDescription:
     brokers: tuple[Broker, ...]
 
 
+class Compaction(NamedTuple):
+    """How much of a compacted partition has one value for each key, and how much waits for that."""
+
+    clean_bytes: int
+    dirty_bytes: int
+
+
 @dataclass(slots=True, frozen=True)
 class LogDir:
-    """A data folder of a broker: the sizes of the replicas in it, and of its disk (-1 from older brokers)."""
+    """A data folder of a broker: the sizes of the replicas in it, and of its disk (-1 from older brokers); how those of
+    compacted topics are, which Penstock's brokers alone tell."""
 
     path: str
     sizes: Mapping[TopicPartition, int]
     total_bytes: int
     usable_bytes: int
     error: ClientError | None = None
+    compaction: Mapping[TopicPartition, Compaction] = field(default_factory=dict)
 
 
 async def create_topics(
@@ -209,10 +222,15 @@ async def delete_records(
 
 
 async def list_offsets(
-    cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = False,
+    timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ListedOffset | ClientError]:
     """For each partition the first offset whose record is not older than a timestamp in milliseconds; or, for
-    `EARLIEST` the first, for `LATEST` the one behind the last, for `MAX_TIMESTAMP` that of the youngest record."""
+    `EARLIEST` the first, for `LATEST` the one behind the last, for `MAX_TIMESTAMP` that of the youngest record. To one
+    who reads committed records only, a log ends where its first open transaction begins."""
 
     def request(targets: Sequence[Target]) -> ListOffsetsRequest:
         topics = [
@@ -229,7 +247,9 @@ async def list_offsets(
             )
             for name, group in _by_topic(targets).items()
         ]
-        return ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=cluster.request_timeout_ms)
+        return ListOffsetsRequest(
+            replica_id=-1, isolation_level=int(read_committed), topics=topics, timeout_ms=cluster.request_timeout_ms
+        )
 
     def read(response: ListOffsetsResponse, _: Sequence[Target]) -> dict[TopicPartition, ListedOffset | ClientError]:
         return {
@@ -274,7 +294,7 @@ async def describe_log_dirs(
         for key in partitions:
             wanted.setdefault(key.topic, []).append(key.partition)
         topics = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in wanted.items()]
-    request = DescribeLogDirsRequest(topics=topics)
+    request = DescribeLogDirsRequest(topics=topics, compaction=True)
 
     async def ask(broker: Broker) -> list[LogDir] | ClientError:
         try:
@@ -335,6 +355,12 @@ def _read_log_dirs(response: DescribeLogDirsResponse) -> list[LogDir]:
             total_bytes=told.total_bytes,
             usable_bytes=told.usable_bytes,
             error=broker_error(told.error_code, told.log_dir) if told.error_code else None,
+            compaction={
+                TopicPartition(topic.name, each.partition_index): Compaction(each.clean_bytes, each.dirty_bytes)
+                for topic in told.topics
+                for each in topic.partitions
+                if each.clean_bytes >= 0
+            },
         )
         for told in response.results
     ]

@@ -23,6 +23,7 @@ from penstock.client.errors import (
 )
 from penstock.client.metadata import Broker, Topic, TopicPartition, near_names, read_broker, read_topic
 from penstock.client.retrying import Tries, settle
+from penstock.client.security import Security
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schema import Message, Versions
 from penstock.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -32,6 +33,8 @@ TIMEOUT_MS = 60_000
 METADATA_MAX_AGE_MS = 300_000
 # For the courtesy of near names, which may not hold up the error that they belong to.
 NEAR_NAMES_TIMEOUT_MS = 2_000
+# Where replies that brokers hold back do so, unless the request says otherwise.
+POLLING_LANE: Final = "polling"
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -67,6 +70,8 @@ class Terms:
     """Whether it may be sent again when it is unknown if the first one was carried out."""
     polling: bool = False
     """Whether the broker may hold the reply back; such requests get a connection on which nothing waits behind them."""
+    lane: str = ""
+    """The name of a connection that only requests with this name use; empty is the common one."""
     hold_ms: int = 0
     """How long the broker may take by what it was asked; only beyond that is it taken for dead."""
     timeout_ms: int | None = None
@@ -89,13 +94,15 @@ class Cluster:
         client_id: str = "penstock",
         timeout_ms: int = TIMEOUT_MS,
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        security: Security | None = None,
     ) -> None:
         listed = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
         self.bootstrap = [Address.parse(each) for each in listed]
         self.timeout_ms = timeout_ms
         self.request_timeout_ms = request_timeout_ms
         self._client_id = client_id
-        self._links: dict[tuple[Address, bool], _Link] = {}
+        self._security = security
+        self._links: dict[tuple[Address, str], _Link] = {}
         self._had_contact = False
         self._is_closed = False
         # What brokers have said. What led somewhere wrong is forgotten, and asked for again.
@@ -268,6 +275,19 @@ class Cluster:
         )
         return unwrap(outcomes)[group]
 
+    def broker(self, number: int) -> Broker | None:
+        """What was told last about a broker."""
+        return self._brokers.get(number)
+
+    async def connect(self, broker: Broker, *, lane: str = "") -> Connection:
+        """The open connection of that lane to a broker, for who sends and retries by himself."""
+        try:
+            return await self._connect(broker.address, lane)
+        except ConnectionLostError as error:
+            # The commonest mistake in setting up a cluster: an address that only the brokers themselves can reach.
+            hint = f"that is what broker {broker.id} gives as its address (advertised.listeners)"
+            raise ConnectionLostError(f"{error}; {hint}") from error
+
     async def with_near_names(self, outcomes: dict[K, V | ClientError]) -> dict[K, V | ClientError]:
         """The same outcomes, in which the error about an unknown topic says which names look like it."""
         unknown = {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, UnknownTopicError)}
@@ -303,7 +323,7 @@ class Cluster:
     ) -> None:
         """One request of a try; every key gets its outcome."""
         try:
-            connection = await self._connect_broker(broker, polling=terms.polling)
+            connection = await self.connect(broker, lane=terms.lane or (POLLING_LANE if terms.polling else ""))
             tries.in_flight.update(keys)
             answers = read(await self._exchange(connection, build(parts), terms), parts)
         except ClientError as error:
@@ -408,7 +428,7 @@ class Cluster:
             await self._ask_for_metadata(())
         broker = self._brokers.get(self._controller_id if isinstance(to, Route) else to)
         if broker is not None:
-            return await self._connect_broker(broker)
+            return await self.connect(broker)
         if to is Route.CONTROLLER:
             return await self._any_connection()
         numbers = ", ".join(map(str, sorted(self._brokers)))
@@ -418,8 +438,8 @@ class Cluster:
         """The open connection with the least to do, else the first broker, in any order, that can be reached."""
         usable = [
             link.connection
-            for (_, is_polling), link in self._links.items()
-            if not is_polling and link.connection is not None and link.connection.is_open
+            for (_, lane), link in self._links.items()
+            if not lane and link.connection is not None and link.connection.is_open
         ]
         if usable:
             return min(usable, key=lambda connection: connection.in_flight)
@@ -433,16 +453,8 @@ class Cluster:
                 failures.append(str(error))
         raise NoBrokerError(f"no broker can be reached: {'; '.join(failures)}", had_contact=self._had_contact)
 
-    async def _connect_broker(self, broker: Broker, *, polling: bool = False) -> Connection:
-        try:
-            return await self._connect(broker.address, polling=polling)
-        except ConnectionLostError as error:
-            # The commonest mistake in setting up a cluster: an address that only the brokers themselves can reach.
-            hint = f"that is what broker {broker.id} gives as its address (advertised.listeners)"
-            raise ConnectionLostError(f"{error}; {hint}") from error
-
-    async def _connect(self, address: Address, *, polling: bool = False) -> Connection:
-        link = self._links.setdefault((address, polling), _Link())
+    async def _connect(self, address: Address, lane: str = "") -> Connection:
+        link = self._links.setdefault((address, lane), _Link())
         # One opens it, the others wait; if he who opens it gives up, the next one tries.
         async with link.lock:
             if self._is_closed:
@@ -454,6 +466,7 @@ class Cluster:
                     client_id=self._client_id,
                     timeout_ms=min(CONNECT_TIMEOUT_MS, self.request_timeout_ms),
                     request_timeout_ms=self.request_timeout_ms,
+                    security=self._security,
                 )
             self._had_contact = True
             if self._is_closed:

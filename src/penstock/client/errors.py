@@ -29,6 +29,10 @@ class BadReplyError(ClientError):
     """The peer sent what is no reply to what it was asked: it is no Kafka broker, or speaks TLS."""
 
 
+class AuthenticationError(ClientError):
+    """One side does not believe who the other is: a password or a certificate is refused. Trying again is no use."""
+
+
 class UnsendableError(ClientError):
     """The request cannot be written in any version that the broker offers."""
 
@@ -41,8 +45,44 @@ class NoBrokerError(ClientError):
         self.had_contact = had_contact
 
 
+class BufferFullError(ClientError):
+    """A producer holds as many messages as its memory allows, and the brokers do not take them off it in time."""
+
+
 class CorruptBatchError(ClientError):
     """A fetched batch is damaged."""
+
+
+class MissingMessageError(ClientError):
+    """There is no message at an offset. `is_gone`: it was deleted, or never was for users; else it may still come."""
+
+    def __init__(self, message: str, *, is_gone: bool) -> None:
+        super().__init__(message)
+        self.is_gone = is_gone
+
+
+class NoPositionError(ClientError):
+    """There is nowhere to begin reading `partition`: nothing was committed, or what was is gone, and nobody said where
+    to begin instead (auto.offset.reset=none)."""
+
+    def __init__(self, message: str, partition: tuple[str, int]) -> None:
+        super().__init__(message)
+        self.partition = partition
+
+
+class PushError(ClientError):
+    """A function that messages are pushed to has failed with the message of `message_id`; `__cause__` says why."""
+
+    def __init__(self, message_id: object, error: BaseException) -> None:
+        super().__init__(
+            f"the push has ended: the callback failed with message {message_id}: {error!r}; the message comes again "
+            "with the next push or poll, unless it was committed before (at_most_once)"
+        )
+        self.message_id = message_id
+
+
+class CommitFailedError(ClientError):
+    """The group has given the partitions to others; whoever reads them now goes on from what was committed before."""
 
 
 class BrokerError(ClientError):
@@ -178,6 +218,14 @@ _ADVICE = {
         "written, but by fewer replicas than min.insync.replicas asks for: look before you send it again"
     ),
     ErrorCode.INVALID_GROUP_ID: "a group has a name that is not empty",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
+        "the group's members have no assignor in common: give them one that all know (partition.assignment.strategy)"
+    ),
+    ErrorCode.INVALID_SESSION_TIMEOUT: (
+        "the broker takes only session.timeout.ms between its group.min.session.timeout.ms and its maximum"
+    ),
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "the group is full: stop a member first, or raise the broker's group.max.size",
+    ErrorCode.FENCED_INSTANCE_ID: "another member has joined with the same group.instance.id: give each its own",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members, and nobody else may do this: stop them first",
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is just sharing out its partitions anew: ask again",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "you may not do this with the group: ask for an ACL that allows it",

@@ -11,7 +11,14 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.errors import DecodeError
 from penstock.protocol.framing import DEFAULT_LIMIT
 from penstock.protocol.records import Record, iterate
-from penstock.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from penstock.protocol.schemas.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 
 # Kafka's fetch.max.bytes, max.partition.fetch.bytes and fetch.max.wait.ms.
 MAX_BYTES = 50 * 1024 * 1024
@@ -31,6 +38,8 @@ class Fetched:
     """-1 from brokers that do not tell."""
     batches: Sequence[tuple[BatchHeader, memoryview]]
     """Whole batches, headers and bytes; one that was cut off at the end is left out."""
+    aborted: Sequence[AbortedTransaction] = ()
+    """With `read_committed`: transactions whose records among these do not count."""
 
     @property
     def next_offset(self) -> int:
@@ -86,10 +95,12 @@ async def fetch_many(
     partition_max_bytes: int = PARTITION_MAX_BYTES,
     max_wait_ms: int = MAX_WAIT_MS,
     min_bytes: int = 1,
+    read_committed: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, Fetched | ClientError]:
     """The same for many partitions, with one request to each of their leaders. To begin elsewhere each time keeps one
-    busy partition from filling every answer: give the offsets in another order."""
+    busy partition from filling every answer: give the offsets in another order. With `read_committed` nothing comes of
+    transactions that are open; what comes of aborted ones is not sorted out here."""
     # A reply over the frame limit would close the connection.
     max_bytes = min(max_bytes, DEFAULT_LIMIT // 2)
 
@@ -105,7 +116,13 @@ async def fetch_many(
                 )
             )
         topics = [FetchTopic(topic=name, topic_id=id, partitions=each) for (name, id), each in wanted.items()]
-        return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, topics=topics)
+        return FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=int(read_committed),
+            topics=topics,
+        )
 
     def read(response: FetchResponse, targets: Sequence[Target]) -> dict[TopicPartition, Fetched | ClientError]:
         return _read(response, targets, offsets)
@@ -142,7 +159,8 @@ def _read_partition(data: PartitionData, key: TopicPartition, offset: int) -> Fe
         batches = split(view[: whole_bytes(view)])
     except DecodeError as error:
         return _corrupt(key, offset, error)
-    return Fetched(key, offset, data.high_watermark, data.log_start_offset, batches)
+    aborted = tuple(data.aborted_transactions or ())
+    return Fetched(key, offset, data.high_watermark, data.log_start_offset, batches, aborted)
 
 
 def whole_bytes(view: memoryview) -> int:

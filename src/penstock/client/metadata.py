@@ -11,6 +11,12 @@ from penstock.protocol.schemas.metadata import MetadataResponseBroker, MetadataR
 
 
 class TopicPartition(NamedTuple):
+    """A partition of a topic.
+
+    >>> str(TopicPartition("orders", 3))
+    'orders-3'
+    """
+
     topic: str
     partition: int
 
@@ -72,6 +78,13 @@ def read_topic(told: MetadataResponseTopic) -> Topic:
         for each in sorted(told.partitions, key=lambda each: each.partition_index)
     )
     return Topic(told.name or "", told.topic_id, told.is_internal, tuple(partitions))
+
+
+def named(keys: Iterable[TopicPartition]) -> str:
+    """Partitions for a message to people, not too many of them."""
+    listed = sorted(keys)
+    more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+    return ", ".join(map(str, listed[:5])) + more if listed else "nothing"
 
 
 def near_names(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:

@@ -1,7 +1,9 @@
-"""Which partition a record goes to: by its key as Java's client hashes it, or, without one, sticky or in turn."""
+"""Which partition a record goes to: by its key, as Java's client hashes it or consistently, or, without one, sticky, in
+turn or by chance."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from hashlib import blake2b
 from struct import unpack_from
 
 _SEED = 0x9747B28C
@@ -12,6 +14,12 @@ _MASK = 0xFFFFFFFF
 def partition_of_key(key: bytes, partitions: int) -> int:
     """The same for every client that follows Java's default, so that equal keys stay in order."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def jump_partition_of_key(key: bytes, partitions: int) -> int:
+    """By consistent hashing: of all keys, a partition that is added takes its fair share from the others, and no other
+    key moves. The hash of the key is the first 64 bits of its BLAKE2b-64, big-endian."""
+    return jump_hash(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"), partitions)
 
 
 def murmur2(data: bytes) -> int:
@@ -26,6 +34,16 @@ def murmur2(data: bytes) -> int:
         hashed = (hashed ^ int.from_bytes(rest, "little")) * _MIX & _MASK
     hashed = (hashed ^ hashed >> 13) * _MIX & _MASK
     return hashed ^ hashed >> 15
+
+
+def jump_hash(key: int, buckets: int) -> int:
+    """The bucket of a 64-bit key by Lamping's and Veach's jump consistent hash (arXiv:1406.2294)."""
+    bucket, following = -1, 0
+    while following < buckets:
+        bucket = following
+        key = (key * 2862933555777941757 + 1) & 0xFFFF_FFFF_FFFF_FFFF
+        following = int((bucket + 1) * (2147483648.0 / ((key >> 33) + 1)))
+    return bucket
 
 
 class RoundRobin:

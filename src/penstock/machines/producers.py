@@ -90,7 +90,8 @@ class Producers:
 
     def appended(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """The batch lies in the log at `base_offset`."""
-        if header.producer_id < 0 or header.is_control:
+        # A control batch with a sequence is what compaction leaves of a producer's last batch.
+        if header.producer_id < 0 or (header.is_control and header.base_sequence < 0):
             return
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:

@@ -10,6 +10,12 @@ from penstock.protocol.errors import DecodeError
 LENGTH = Struct(">i")
 _unpack_length = LENGTH.unpack_from
 DEFAULT_LIMIT = 100 * 1024 * 1024
+# Frames of these sizes may be received in place.
+LARGE_BYTES = 128 * 1024
+LARGEST_IN_PLACE = 64 * 1024 * 1024
+# What a reader keeps for frames to come.
+SPARES = 3
+LARGEST_SPARE = 8 * 1024 * 1024
 # The first bytes of a TLS handshake record, which on a plaintext port would be read as a length of 369 million or so.
 TLS_HELLO = b"\x16\x03"
 
@@ -18,16 +24,54 @@ class FrameReader:
     """Cuts received bytes into frames. A frame that lies whole in what was received is a view of it, without a copy;
     one that is spread over several pieces is gathered in a buffer that grows with the bytes that really came."""
 
-    __slots__ = ("_tail", "limit")
+    __slots__ = ("_filled", "_large", "_spares", "_tail", "limit")
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self.limit = limit
         self._tail = bytearray()
+        self._large: memoryview | None = None
+        self._filled = 0
+        self._spares: list[bytearray] = []
 
     @property
     def waiting_bytes(self) -> int:
         """How much of an unfinished frame is held here."""
-        return len(self._tail)
+        return len(self._tail) + self._filled
+
+    def room(self) -> memoryview | None:
+        """If a large frame has begun, the place for what is missing of it: whoever trusts the sender's length receives
+        into it without a copy, and must say how much by `fill` before anything else."""
+        if self._large is None:
+            if len(self._tail) < 4:
+                return None
+            length: int = _unpack_length(self._tail)[0]
+            if not LARGE_BYTES <= length <= LARGEST_IN_PLACE:
+                return None
+            self._large = memoryview(self._place(length))[:length]
+            self._filled = len(self._tail) - 4
+            self._large[: self._filled] = memoryview(self._tail)[4:]
+            self._tail = bytearray()
+        return self._large[self._filled :]
+
+    def fill(self, count: int) -> memoryview | None:
+        """So many bytes were received into the `room`; the frame, if that completes it."""
+        assert self._large is not None
+        self._filled += count
+        if self._filled < len(self._large):
+            return None
+        frame, self._large, self._filled = self._large, None, 0
+        return frame
+
+    def _place(self, length: int) -> bytearray:
+        """Memory for a large frame: that of an earlier one that nobody looks at any more, if there is some. To get new
+        memory from the system, cleared, costs as much as to receive into it."""
+        for spare in self._spares:
+            if length <= len(spare) <= 2 * length and _is_unused(spare):
+                return spare
+        place = bytearray(-(-length // LARGE_BYTES) * LARGE_BYTES)
+        if len(place) <= LARGEST_SPARE:
+            self._spares = [*self._spares[-SPARES + 1 :], place]
+        return place
 
     def feed(self, data: memoryview, at_most: int = sys.maxsize) -> list[memoryview]:
         """The frames that `data` completes; what comes behind so many of them is kept for `more`. Views into `data` are
@@ -81,6 +125,16 @@ class FrameReader:
         if length < 0:
             raise DecodeError(f"a frame of negative length ({length})")
         raise DecodeError(f"a frame of {length} bytes is over the limit of {self.limit}")
+
+
+def _is_unused(buffer: bytearray) -> bool:
+    """Python does not let the size of one change that somebody has a view of."""
+    try:
+        last = buffer.pop()
+    except BufferError:
+        return False
+    buffer.append(last)
+    return True
 
 
 def frame(chunks: Sequence[Any]) -> list[Any]:

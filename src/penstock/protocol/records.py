@@ -148,7 +148,7 @@ def iterate(view: Buffer, *, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTE
                 headers: tuple[tuple[str, bytes | None], ...] = ()
                 position += 1
             else:
-                headers, position = _read_headers(data, position, record_end)
+                headers, position = read_headers(data, position, record_end)
 
             if position != record_end:
                 raise DecodeError("a record's fields are not as long as its length says")
@@ -233,7 +233,7 @@ def _negative_length(number: int) -> DecodeError:
     return DecodeError(f"a field of a record has length {~(number >> 1)}; below 0 there is only -1, for null")
 
 
-def _read_headers(data: bytes, position: int, record_end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def read_headers(data: bytes, position: int, record_end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     number, position = read_uvarint(data, position)
     # A header takes two bytes at least.
     if number & 1 or number > record_end - position:

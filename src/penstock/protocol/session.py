@@ -151,6 +151,15 @@ class ClientSession:
         """The replies that these bytes complete; DecodeError means that the connection has to be closed."""
         return [self._read_reply(received) for received in self.frames.feed(memoryview(data))]
 
+    def room(self) -> memoryview | None:
+        """Where to put what comes next, if that is known: see `FrameReader.room`. Then it is `fill`ed, not received."""
+        return self.frames.room()
+
+    def fill(self, count: int) -> list[Reply]:
+        """The reply that these bytes complete, if they do."""
+        frame = self.frames.fill(count)
+        return [] if frame is None else [self._read_reply(frame)]
+
     def _read_reply(self, received: memoryview) -> Reply:
         if not self._awaited:
             raise DecodeError("a reply came that nobody asked for")

@@ -10,10 +10,13 @@
             <base offset>.index         its offsets, sparse
             <base offset>.timeindex     its timestamps, sparse
             <base offset>.deleted       was a segment, and is about to go
+            <base offset>.cleaned       will be a segment, once compaction has written it; perhaps with its index files
+            <base offset>-<end>.swap    is a segment, and takes the place of all in its range, which are about to go
             <offset>.snapshot           checkpoint: what the rules knew about producers
             identity                    checkpoint: whose log this is, in bytes of the owner's
             leader-epochs               checkpoint: which epoch began where
             log-start                   checkpoint: the first offset, once history was truncated
+            compaction                  checkpoint: how far the log is compacted, once it was
 
 Payloads, little-endian. `folder` (version 1): cluster id in UTF-8. `clean-shutdown` (version 1): i64 broker epoch, then
 names and end offsets as in `recovery-points`.
@@ -125,6 +128,9 @@ class DataDirectory:
                 self.sync_failed(error)
                 raise
             self._clean_ends.pop(name, None)
+            if self._points.get(name) < self._logs[name].end_offset:
+                # Recovery has made it durable, and the next flush says so: compaction goes by what is said.
+                self.flusher.mark(self._logs[name])
         return self._logs[name]
 
     def delete(self, topic: str, partition: int) -> None:
@@ -147,11 +153,15 @@ class DataDirectory:
         try:
             return self.failure is None and self._close_in_order(broker_epoch)
         finally:
-            self.flusher.close()
-            for log in self._logs.values():
-                log.let_go()
-            self._descriptors.close()
-            self._files.close(self._lock)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the folder as it is, as the end of a process does."""
+        self.flusher.close()
+        for log in self._logs.values():
+            log.let_go()
+        self._descriptors.close()
+        self._files.close(self._lock)
 
     def _close_in_order(self, broker_epoch: int) -> bool:
         for log in self._logs.values():
@@ -186,6 +196,9 @@ class DataDirectory:
         if self._points.get(name) > offset:
             self._points.set(name, offset)
             self._points.save()
+
+    def recovery_point(self, log: Log) -> int:
+        return self._points.get_saved(self.name_of(log))
 
     def sync_failed(self, error: OSError) -> None:
         """All logs go offline, for good: what the disk has lost of one it may have lost of any, and does not tell."""

@@ -157,6 +157,22 @@ class SegmentIndex:
             files.close(fd)
 
 
+def read_created_ms(files: Files, stem: str) -> int | None:
+    """When a segment was begun, None if its index does not tell."""
+    try:
+        fd = files.open(stem + OFFSET_INDEX)
+    except FileNotFoundError:
+        return None
+    try:
+        data = files.pread(fd, _HEADER.size, 0)
+    finally:
+        files.close(fd)
+    if len(data) < _HEADER.size or not data.startswith(_MAGIC[OFFSET_INDEX]):
+        return None
+    created_ms: int = _HEADER.unpack(data)[-1]
+    return created_ms
+
+
 class _Read(NamedTuple):
     created_ms: int
     entries: "array[int]"

@@ -6,11 +6,14 @@ logs of a data folder together, and tells each how far it got.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Protocol
 
 from penstock.protocol.batch import BEFORE_MAGIC, BatchHeader
+from penstock.storage.cleaning_job import CleanedSegment, CleaningDone
+from penstock.storage.compaction_state import CompactionConfig, CompactionState
 from penstock.storage.errors import CorruptLogError, LogOfflineError, OffsetOutOfRangeError, SyncFailedError
 from penstock.storage.file_range import FileRange
 from penstock.storage.files import lacks_space
@@ -18,12 +21,15 @@ from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_directory import LogDirectory, write_log_start
 from penstock.storage.producer_snapshots import ProducerSnapshots
 from penstock.storage.retention import DAY_MS, SegmentFacts, expired
-from penstock.storage.segment import CutBackError, Segment, SegmentContext
+from penstock.storage.segment import DELETED_FILE, CutBackError, Segment, SegmentContext
+from penstock.storage.swapping import Stage, Swap, remove_cleaned
 from penstock.storage.unflushed import Dirt, FlushWork
 
 # An index entry has 31 bits for an offset and 32 for a position.
 MAX_OFFSETS_IN_SEGMENT: Final = 0x7FFF_FFFF
 MAX_SEGMENT_BYTES: Final = 0x7FFF_FFFF
+# For as long at least the last word of a producer outlives its records.
+PRODUCER_RETENTION_MS: Final = DAY_MS
 
 
 @dataclass(slots=True, frozen=True)
@@ -35,6 +41,7 @@ class LogConfig:
     retention_bytes: int = -1
     retention_ms: int = 7 * DAY_MS
     index_interval_bytes: int = 4096
+    compaction: CompactionConfig | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.segment_bytes <= MAX_SEGMENT_BYTES:
@@ -49,6 +56,9 @@ class LogOwner(Protocol):
 
     def lower_recovery_point(self, log: "Log", offset: int) -> None:
         """Make durable that nothing from this offset on is known to be flushed."""
+
+    def recovery_point(self, log: "Log") -> int:
+        """Up to where it is known, and that is durable, that the log is flushed."""
 
     def sync_failed(self, error: OSError) -> None:
         """The disk has lost bytes that it had taken."""
@@ -71,6 +81,7 @@ class Log:
         segments: list[Segment],
         epochs: LeaderEpochs,
         snapshots: ProducerSnapshots,
+        compaction: CompactionState,
         identity: bytes,
         owner: LogOwner,
     ) -> None:
@@ -79,6 +90,7 @@ class Log:
         self.config = config
         self.start_offset = start_offset
         self.epochs = epochs
+        self.compaction = compaction
         self._snapshots = snapshots
         self._context = context
         self._files = context.files
@@ -87,6 +99,7 @@ class Log:
         self._owner = owner
         self.flushed_offset = self.end_offset
         self._dirt = Dirt()
+        self._swap: Swap | None = None
         self._is_start_in_doubt = False
         self._failure: BaseException | None = None
         self.is_open = True
@@ -110,6 +123,11 @@ class Log:
     @property
     def segments(self) -> tuple[Segment, ...]:
         return tuple(self._segments)
+
+    @property
+    def recovery_point(self) -> int:
+        """Up to where a crash leaves it told that the log is flushed. Above that recovery takes a hole for damage."""
+        return min(self.flushed_offset, self._owner.recovery_point(self))
 
     @property
     def failure(self) -> BaseException | None:
@@ -157,9 +175,12 @@ class Log:
             self._owner.became_dirty(self)
 
     def roll_if_due(self, now_ms: int) -> bool:
-        """Close an active segment that is old enough, for the sake of retention, though nobody appends."""
-        active = self._segments[-1]
-        due = active.size > 0 and now_ms - active.created_ms >= self.config.segment_ms
+        """Close an active segment that is old enough, for retention and compaction, though nobody appends."""
+        active, config = self._segments[-1], self.config
+        limit_ms = config.segment_ms
+        if config.compaction is not None:
+            limit_ms = min(limit_ms, config.compaction.max_lag_ms)
+        due = active.size > 0 and now_ms - active.created_ms >= limit_ms
         if due:
             self._roll()
         return due
@@ -278,15 +299,18 @@ class Log:
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
         """The headers of all batches from the one that holds `offset` on: what producer state is folded from."""
-        offset = max(offset, self.start_offset)
-        for segment in self._segments[self._segment_number(offset) :]:
-            if max(offset, segment.base_offset) < (end := segment.end_offset):
-                position = segment.find(max(offset, segment.base_offset)).position
-                for batch in segment.checked(position, segment.size, self.epochs):
+        offset, stop = max(offset, self.start_offset), self.end_offset
+        while offset < stop:
+            # Looked for each time: between two of them segments may be deleted, or give way to a compacted one.
+            segment = self._segments[self._segment_number(offset)]
+            end = segment.end_offset
+            with segment.pin() as pinned:
+                position = segment.find(offset, pinned).position
+                for batch in segment.checked(position, segment.size, self.epochs, pinned):
                     yield batch.header
                     offset = batch.header.next_offset
-                if offset != end:
-                    raise CorruptLogError(segment.path, f"it ends at offset {offset}, not at {end}")
+            if offset != end:
+                raise CorruptLogError(segment.path, f"it ends at offset {offset}, not at {end}")
 
     def _segment_number(self, offset: int) -> int:
         return max(0, bisect_right(self._segments, offset, key=_base_offset) - 1)
@@ -313,15 +337,21 @@ class Log:
             return
         if offset < self.start_offset:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.end_offset)
+        if self._swap is not None:
+            self._give_up(self._swap)
         number = self._segment_number(offset)
         cut = self._segments[number].find(offset)
-        end = max(cut.header.base_offset, self.start_offset)
-        # Nothing of the segment stays if it begins with the batch, or if all that comes before is deleted anyway.
-        whole = cut.position == 0 or cut.header.base_offset < self.start_offset
         try:
+            # Where compaction has left a hole before the batch, that goes as well.
+            behind = self._segments[number].end_before(cut)
+            end = max(behind, self.start_offset)
+            # Nothing of the segment stays if it begins with the batch, or if all that comes before is deleted anyway.
+            whole = cut.position == 0 or behind < self.start_offset
             self._place.make_name_durable()
             if self._is_start_in_doubt:
                 self._write_start(self.start_offset)
+            if self.compaction.truncate(end):
+                self.compaction.save()
             # Before anything is cut: the next recovery may not take for lost what lies below the recovery point.
             self._owner.lower_recovery_point(self, end)
             if whole:
@@ -362,11 +392,15 @@ class Log:
         self.start_offset = offset
         if offset == self.end_offset and self._segments[-1].exists:
             self._roll()
-        for segment in [segment for segment in self._segments[:-1] if segment.end_offset <= offset]:
-            self._segments.remove(segment)
-            self._remove(segment)
+        if self._swap is None:
+            self._remove_before_start()
         self.epochs.advance_start(offset)
         self._owner.became_dirty(self)
+
+    def _remove_before_start(self) -> None:
+        for segment in [segment for segment in self._segments[:-1] if segment.end_offset <= self.start_offset]:
+            self._segments.remove(segment)
+            self._remove(segment)
 
     def drop_indexes(self) -> bool:
         """Delete the index files of closed segments, which can be made anew, for the room they take. False if there
@@ -421,6 +455,104 @@ class Log:
         if (path := segment.remove()) is not None:
             self._owner.discard(path)
 
+    # Compaction: the helper cleans, what it hands over is swapped in; the middle one of three steps may be in a thread.
+
+    @property
+    def is_swapping(self) -> bool:
+        return self._swap is not None
+
+    def begin_swap(self, cleaned: CleanedSegment) -> Swap | None:
+        """A cleaned segment is about to take the place of its sources. None if it may not: they have been deleted or
+        cut since they were read. Then its round is over."""
+        self._check_online()
+        assert self._swap is None, "one swap at a time"
+        if cleaned.truncations != self.compaction.truncations:
+            return None
+        number = self._segment_number(cleaned.base_offset)
+        sources = self._segments[number : number + len(cleaned.sources)]
+        found = [(segment.base_offset, segment.end_offset, segment.size) for segment in sources]
+        if found != [(source.base_offset, source.end_offset, source.size) for source in cleaned.sources]:
+            return None
+        if sources[-1] is self._segments[-1] or any(segment in self._dirt.segments for segment in sources):
+            return None
+        for segment in sources:
+            segment.release_writer()
+        self._swap = Swap(self._files, cleaned, sources, prepare=self.compaction.save)
+        self.compaction.expect_holes(cleaned.end_offset)
+        return self._swap
+
+    def end_swap(self, swap: Swap) -> bool:
+        """The swap was performed: from now on the new segment is read. False if the log was truncated or closed
+        meanwhile: then its round is over. OSError: nothing has happened; LogOfflineError: nobody knows what has."""
+        if self._swap is not swap:
+            return False
+        self._swap = None
+        try:
+            if swap.error is not None and (swap.sync_failed or swap.stage is Stage.COMMITTING):
+                self.fail(swap.error)
+                if swap.sync_failed:
+                    self._owner.sync_failed(swap.error)
+            elif swap.stage is Stage.PERFORMED and self._failure is None:
+                self._take_in(swap)
+        finally:
+            swap.release()
+        self._check_online()
+        self._remove_before_start()
+        if swap.error is not None:
+            raise swap.error
+        return swap.stage is Stage.PERFORMED
+
+    def _take_in(self, swap: Swap) -> None:
+        first = self._segments.index(swap.sources[0])
+        for segment in swap.sources:
+            self._dirt.forget(segment)
+            self._context.descriptors.forget(segment.path)
+        try:
+            swap.take_names()
+        except OSError as error:
+            self.fail(error)
+            return
+        cleaned = Segment(self._context, self.directory, swap.sources[0].base_offset)
+        cleaned.open_closed(swap.cleaned.size, swap.cleaned.end_offset)
+        self._segments[first : first + len(swap.sources)] = [cleaned]
+        # The names are safe either way, but a folder should not be left with a swap to finish.
+        self._dirt.directories.add(self.directory)
+        self._owner.became_dirty(self)
+        for segment in swap.sources:
+            segment.exists = False
+            self._context.indexes.forget(segment.stem)
+            # What cannot be unlinked is found by the next start: an index without its log, and a name that says that
+            # the file is to go.
+            indexes = segment.index_paths if segment is not swap.sources[0] else ()
+            for path in (*indexes, segment.stem + DELETED_FILE):
+                with suppress(OSError):
+                    self._owner.discard(path)
+
+    def _give_up(self, swap: Swap) -> None:
+        """End a swap here and now, whatever has become of it."""
+        swap.cancel()
+        # Whoever began it finds that its round is over.
+        with suppress(OSError):
+            self.end_swap(swap)
+
+    def finish_round(self, done: CleaningDone, now_ms: int) -> None:
+        """All that a round has cleaned is swapped in. To be made durable by `compaction.save`, in a thread perhaps."""
+        if done.truncations == self.compaction.truncations:
+            self.compaction.finish_round(
+                done.cleaned_to, done.first_tombstone, now_ms=now_ms, longest_wait_ms=self.longest_wait_ms
+            )
+
+    @property
+    def longest_wait_ms(self) -> int:
+        """For how long compaction leaves something where it is that has been clean since."""
+        config = self.config.compaction
+        return max(PRODUCER_RETENTION_MS, 0 if config is None else config.delete_retention_ms)
+
+    def discard_cleaned(self) -> None:
+        """After a round that was stopped or has failed: remove what it has left."""
+        if self._place.exists:
+            remove_cleaned(self._files, self.directory, self._files.list(self.directory))
+
     # Flushing: `Flusher` drives these three; the work between the first two may be done in a thread.
 
     @property
@@ -469,6 +601,12 @@ class Log:
     def let_go(self) -> None:
         """Close all files. A flush that is under way ends without an effect."""
         self.is_open = False
+        if self._swap is not None:
+            # Whoever opens the log next finishes it, if it was performed.
+            self._swap.cancel()
+            self._swap.release()
+            self._swap = None
+        self.compaction.close()
         for segment in self._segments:
             segment.release_writer()
             self._context.descriptors.forget(segment.path)

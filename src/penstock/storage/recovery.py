@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from penstock.storage.checkpoint import TEMPORARY
+from penstock.storage.compaction_state import FILE_NAME as COMPACTION_FILE
+from penstock.storage.compaction_state import CompactionState
 from penstock.storage.errors import CorruptLogError
 from penstock.storage.files import Files, rewrite_file
 from penstock.storage.index import OFFSET_INDEX, TIME_INDEX
@@ -20,6 +22,7 @@ from penstock.storage.log_directory import IDENTITY_FILE, read_log_start
 from penstock.storage.producer_snapshots import ProducerSnapshots
 from penstock.storage.scan import BadBatchError
 from penstock.storage.segment import DELETED_FILE, LOG_FILE, Segment, SegmentContext
+from penstock.storage.swapping import finish_swaps
 
 SEGMENT_NAME = re.compile(r"\d{20}" + re.escape(LOG_FILE))
 
@@ -55,6 +58,7 @@ def open_log(
     epochs.advance_start(opening.start_offset)
     snapshots = ProducerSnapshots(context.files, directory, opening.names)
     snapshots.truncate(end)
+    opening.compaction.expect_end(end)
     log = Log(
         directory,
         context,
@@ -63,6 +67,7 @@ def open_log(
         segments=opening.segments,
         epochs=epochs,
         snapshots=snapshots,
+        compaction=opening.compaction,
         identity=identity,
         owner=owner,
     )
@@ -83,10 +88,14 @@ class _Opening:
         self.epochs: list[tuple[int, int]] = []
         self.scanned_from: int | None = None
         self.segments: list[Segment] = []
-        self.names = self.files.list(directory) if self.files.stat(directory) else []
+        names = self.files.list(directory) if self.files.stat(directory) else []
+        self.names = finish_swaps(self.files, directory, names)
         self.start_offset = read_log_start(self.files, directory) if self.names else 0
         # A flush ends with the names and the small files that a log begins with.
         self.was_flushed = recovery_point > 0
+        self.compaction = CompactionState(self.files, directory, exists=COMPACTION_FILE in self.names)
+        # Only what was flushed is compacted, and where records are missing because of that, they are not lost.
+        recovery_point = max(recovery_point, self.compaction.holes_end)
         # Below the start nothing is missed, flushed or not.
         self.recovery_point = recovery_point if recovery_point > self.start_offset else 0
         self._remove_leftovers()
@@ -150,7 +159,9 @@ class _Opening:
         # disk, and the next power loss would take it away.
         segment.rewrite(self._end_of_flushed(segment, position, size), size)
         epoch, certain = -1, segment.end_offset
-        self.scanned_from = segment.end_offset if self.scanned_from is None else self.scanned_from
+        # The epochs of what lies below the recovery point are saved, and compaction may have taken their first batches.
+        if self.scanned_from is None:
+            self.scanned_from = max(segment.end_offset, self.recovery_point)
         try:
             for batch in segment.scan(position, size, segment.base_offset + MAX_OFFSETS_IN_SEGMENT):
                 header = batch.header

@@ -28,6 +28,7 @@ class RecoveryPoints:
         self._files = files
         self._path = f"{directory}/{FILE_NAME}"
         self._points = unpack_offsets(read_checkpoint(files, self._path, _KIND, _VERSION) or b"")
+        self._saved = dict(self._points)
         self._saving = Lock()
 
     def get(self, name: str) -> int:
@@ -36,13 +37,19 @@ class RecoveryPoints:
     def set(self, name: str, offset: int) -> None:
         self._points[name] = offset
 
+    def get_saved(self, name: str) -> int:
+        """The point that a crash would leave, unless it was lowered and not saved yet."""
+        return min(self._saved.get(name, 0), self.get(name))
+
     def remove(self, name: str) -> None:
         self._points.pop(name, None)
 
     def save(self) -> None:
         """Durable when it returns. Two saves at once come one after the other, and the later has the later points."""
         with self._saving:
-            write_checkpoint(self._files, self._path, _KIND, _VERSION, pack_offsets(dict(self._points)))
+            points = dict(self._points)
+            write_checkpoint(self._files, self._path, _KIND, _VERSION, pack_offsets(points))
+            self._saved = points
 
 
 def pack_offsets(offsets: dict[str, int]) -> bytes:

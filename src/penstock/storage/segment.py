@@ -191,6 +191,14 @@ class Segment:
             self._context.indexes.put(self.stem, self._index)
             self._index = None
 
+    def end_before(self, batch: Batch) -> int:
+        """The end offset of the batch before this one; where the segment begins, if there is none."""
+        position = self.index.floor_of_position(max(0, batch.position - 1))[1]
+        end = self.base_offset
+        for before in self.batches(position, batch.position, end_offset=batch.header.base_offset):
+            end = before.header.next_offset
+        return end
+
     def truncate(self, batch: Batch) -> None:
         """Cut before a batch, not the first. The cut, and that the old index files are gone, is durable."""
         files = self._context.files

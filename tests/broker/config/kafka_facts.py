@@ -41,6 +41,8 @@ NOT_IN_KAFKAS_TABLE = {
     "super.users",
 }
 
+OURS_OF_TOPICS = {"penstock.flush", "penstock.retention.hold.group"}
+
 
 class Fact(NamedTuple):
     """`more` is how a broker's config may change, or a topic's synonyms."""
@@ -63,7 +65,7 @@ def differences(table: str, keys: Iterable[ConfigKey]) -> list[str]:
     kafka = facts(table)
     found = []
     for key in keys:
-        if key.internal or key.name in NOT_IN_KAFKAS_TABLE:
+        if key.internal or key.name in NOT_IN_KAFKAS_TABLE | OURS_OF_TOPICS:
             continue
         ours, theirs = _fact(table, key), kafka.get(key.name)
         if theirs is None:

@@ -122,7 +122,7 @@ def test_a_variable_that_is_no_setting_warns_with_the_near_name() -> None:
 
 
 def test_what_is_set_without_effect_warns_with_the_source(tmp_path: Path) -> None:
-    path = written(tmp_path, "num.io.threads=9\nlog.cleanup.policy=compact\nnum.partitions=3")
+    path = written(tmp_path, "num.io.threads=9\nlog.preallocate=true\nnum.partitions=3")
     _, warnings = load(
         overrides=["rsm.config.key=hush"], environ={"PENSTOCK_COMPRESSION_TYPE": "zstd"}, config_file=path
     )
@@ -130,7 +130,7 @@ def test_what_is_set_without_effect_warns_with_the_source(tmp_path: Path) -> Non
         "-X: rsm.config.key is accepted, but has no effect in this version",
         "PENSTOCK_COMPRESSION_TYPE: compression.type=zstd is accepted, but has no effect in this version",
         f"{path} line 1: num.io.threads is accepted, but has no effect in this version",
-        f"{path} line 2: log.cleanup.policy=compact is accepted, but has no effect in this version",
+        f"{path} line 2: log.preallocate is accepted, but has no effect in this version",
     ]
 
 

@@ -2,7 +2,7 @@
 
 from penstock.broker.config.broker_table import BROKER_CONFIGS
 from penstock.broker.config.topic_table import TOPIC_CONFIGS
-from tests.broker.config.kafka_facts import differences, facts
+from tests.broker.config.kafka_facts import OURS_OF_TOPICS, differences, facts
 
 
 def test_the_rows_say_what_kafka_says() -> None:
@@ -11,7 +11,7 @@ def test_the_rows_say_what_kafka_says() -> None:
 
 def test_every_config_of_kafka_is_known() -> None:
     ours = {name for name, key in TOPIC_CONFIGS.items() if not key.internal}
-    assert ours == facts("topic").keys() | {"penstock.flush"}
+    assert ours == facts("topic").keys() | OURS_OF_TOPICS
 
 
 def test_synonyms_are_broker_configs() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from penstock.broker.config.typed import BrokerConfig, TopicConfig, broker_config_key, validate_topic_configs
 from penstock.broker.config.values import ConfigError, ConfigValue
+from penstock.storage.compaction_state import CompactionConfig
 from penstock.storage.log import LogConfig
 
 HOUR_MS = 3_600_000
@@ -17,11 +18,12 @@ def test_values_have_the_type_of_their_config() -> None:
     assert config.boolean("auto.create.topics.enable") is False
     assert config.strings("log.dirs") == ("/a", "/b")
     assert config.string("compression.type") == "producer"
+    assert config.double("log.cleaner.min.cleanable.ratio") == 0.5
 
 
 def test_a_value_asked_for_as_another_type_is_a_bug() -> None:
     config = BrokerConfig.parse({})
-    for ask in (config.boolean, config.string, config.strings):
+    for ask in (config.boolean, config.string, config.strings, config.double):
         with pytest.raises(AssertionError):
             ask("num.partitions")
     with pytest.raises(AssertionError):
@@ -171,6 +173,24 @@ def test_nothing_is_deleted_where_the_policy_does_not_say_so(policy: str) -> Non
     assert not config.settings().deletes_old
 
 
+def test_a_compacted_topic_has_settings_for_that_and_others_have_none() -> None:
+    broker = BrokerConfig.parse({"log.cleaner.min.cleanable.ratio": "0.25"})
+    own = {
+        "cleanup.policy": "compact,delete",
+        "min.compaction.lag.ms": "1",
+        "max.compaction.lag.ms": "2",
+        "delete.retention.ms": "3",
+    }
+    config = TopicConfig(own, broker)
+    expected = CompactionConfig(min_dirty_ratio=0.25, min_lag_ms=1, max_lag_ms=2, delete_retention_ms=3)
+    assert config.log_config().compaction == expected
+    assert config.settings().needs_keys
+    assert TopicConfig({"cleanup.policy": "compact"}, BrokerConfig.parse({})).log_config().compaction == (
+        CompactionConfig()
+    )
+    assert TopicConfig(own | {"cleanup.policy": "delete"}, broker).log_config().compaction is None
+
+
 def test_segments_can_be_tiny_for_tests() -> None:
     assert TopicConfig({"internal.segment.bytes": "100"}, BrokerConfig.parse({})).log_config().segment_bytes == 100
 
@@ -183,6 +203,7 @@ def test_a_partition_gets_what_it_looks_up_all_the_time() -> None:
         "message.timestamp.after.max.ms": "7",
         "min.insync.replicas": "2",
         "penstock.flush": "os",
+        "penstock.retention.hold.group": "archive",
     }
     settings = TopicConfig(own, BrokerConfig.parse({})).settings()
     assert (settings.max_message_bytes, settings.min_insync_replicas) == (9, 2)
@@ -190,6 +211,7 @@ def test_a_partition_gets_what_it_looks_up_all_the_time() -> None:
     assert settings.log_append_time
     assert settings.deletes_old
     assert not settings.flush_before_commit
+    assert settings.hold_group == "archive"
 
 
 @pytest.mark.parametrize(

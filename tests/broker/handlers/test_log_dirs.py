@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.records import NewRecord, build
 from penstock.protocol.schemas.log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResult,
 )
-from tests.broker.harness import FOLDER, Client, batch, in_loop, running
+from tests.broker.harness import FOLDER, NOW_MS, Client, batch, in_loop, running, until
 
 
 async def describe(
@@ -45,6 +46,32 @@ def test_every_version_tells_the_bytes_of_every_partition(version: int) -> None:
             result, sizes = await describe(client, version=version)
             assert (result.error_code, result.log_dir) == (ErrorCode.NONE, FOLDER)
             assert sizes == {("orders", 0): 0, ("orders", 1): len(data)}
+
+    run()
+
+
+@pytest.mark.parametrize("version", [1, 2, 4])
+def test_clean_and_dirty_bytes_of_compacted_topics_are_told_to_those_who_ask(version: int) -> None:
+    @in_loop
+    async def run() -> None:
+        async with running({"log.cleaner.backoff.ms": "1000000"}) as node:
+            client = await node.connect()
+            for name, policy in (("orders", "compact"), ("logs", "delete")):
+                await client.create_topic(name, configs={"cleanup.policy": policy, "internal.segment.bytes": "200"})
+            data = build([NewRecord(bytes(60), key=b"k", timestamp=NOW_MS)])
+            for _ in range(3):
+                await client.produce("orders", bytes(data))
+            log = node.partition("orders").log
+            await until(lambda: log.recovery_point >= 2)
+
+            async def told(**asked: bool) -> dict[str, tuple[int, int]]:
+                response = await client.ask(DescribeLogDirsRequest(topics=None, **asked), version)
+                partitions = {topic.name: topic.partitions[0] for topic in response.results[0].topics}
+                return {name: (each.clean_bytes, each.dirty_bytes) for name, each in partitions.items()}
+
+            expected = (0, 2 * len(data)) if version >= 2 else (-1, -1)
+            assert await told(compaction=True) == {"orders": expected, "logs": (-1, -1)}
+            assert await told() == {"orders": (-1, -1), "logs": (-1, -1)}
 
     run()
 

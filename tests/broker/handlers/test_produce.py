@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from penstock.broker.handlers.produce import NO_KEY
+from penstock.broker.record_keys import MAX_NAMED
 from penstock.protocol.batch import LOG_APPEND_TIME_BIT, read_header, split, stamp_crc
 from penstock.protocol.compression import Codec
 from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.records import NewRecord, build
 from penstock.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from penstock.protocol.schemas.topics import DeleteTopicsRequest
 from penstock.protocol.schemas.versions import ApiVersionsRequest
 from penstock.storage.files import Buffer
 from tests.broker.harness import (
@@ -30,6 +34,7 @@ from tests.broker.harness import (
 )
 
 HOUR_MS = 3_600_000
+NO_PRODUCER = (-1, -1, -1)
 
 
 async def with_topic(node: Node, name: str = "orders", **configs: str) -> Client:
@@ -434,3 +439,177 @@ async def test_a_write_that_was_torn_by_an_error_leaves_nothing_behind() -> None
         assert (await client.produce("orders", batch(b"b"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await client.produce("orders", batch(b"c"))).base_offset == 1
         assert values_of(records_of(await client.fetch("orders"))) == [b"a", b"c"]
+
+
+# Keys, which compacted topics ask for
+
+
+def keyed_batch(*keys: bytes | None, codec: Codec = Codec.NONE, producer: tuple[int, int, int] = NO_PRODUCER) -> bytes:
+    records = [NewRecord(b"%d" % number, key=key, timestamp=NOW_MS) for number, key in enumerate(keys)]
+    return bytes(
+        build(records, codec=codec, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
+    )
+
+
+@pytest.mark.parametrize("version", [7, 8, 12])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("count", [3, 1000])
+def test_a_compacted_topic_takes_no_batch_with_a_record_without_a_key(version: int, codec: Codec, count: int) -> None:
+    @in_loop
+    async def run() -> None:
+        async with running() as node:
+            client = await with_topic(node, cleanup_policy="compact")
+            keys: list[bytes | None] = [b"k"] * count
+            keys[1] = None
+            answer = await client.produce("orders", keyed_batch(*keys, codec=codec), version=version)
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+            if version >= 8:
+                assert [(error.batch_index, error.batch_index_error_message) for error in answer.record_errors] == [
+                    (1, NO_KEY)
+                ]
+                assert answer.error_message is not None
+                assert "the topic is compacted" in answer.error_message
+                assert "give every record a key, or set cleanup.policy=delete" in answer.error_message
+            assert node.partition("orders").log.end_offset == 0
+            answer = await client.produce("orders", keyed_batch(*[b"k"] * count, codec=codec), version=version)
+            assert (answer.error_code, answer.base_offset, answer.record_errors) == (ErrorCode.NONE, 0, ())
+
+    run()
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_of_many_records_without_a_key_the_first_are_named(policy: str) -> None:
+    @in_loop
+    async def run() -> None:
+        async with running() as node:
+            client = await with_topic(node, cleanup_policy=policy)
+            answer = await client.produce("orders", keyed_batch(*[None] * 5000))
+            assert [error.batch_index for error in answer.record_errors] == list(range(MAX_NAMED))
+            assert answer.error_message is not None
+            assert "5000 have none" in answer.error_message
+
+    run()
+
+
+@in_loop
+async def test_topics_that_are_not_compacted_take_records_without_keys_and_so_does_one_that_is_no_longer() -> None:
+    async with running() as node:
+        client = await with_topic(node, cleanup_policy="compact")
+        await client.create_topic("logs")
+        assert (await client.produce("logs", keyed_batch(None))).error_code == ErrorCode.NONE
+        node.partition("orders").settings = node.partition("logs").settings
+        assert (await client.produce("orders", keyed_batch(None))).error_code == ErrorCode.NONE
+
+
+@in_loop
+async def test_records_that_nobody_could_read_are_not_taken_by_a_compacted_topic() -> None:
+    async with running() as node:
+        client = await with_topic(node, cleanup_policy="compact")
+        data = bytearray(keyed_batch(b"a", b"b"))
+        struct.pack_into(">B", data, 61, 0x7F)
+        stamp_crc(data)
+        answer = await client.produce("orders", bytes(data))
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert answer.error_message is not None
+        assert answer.error_message.startswith("the records cannot be read")
+        # What is damaged on the way is told as such, and tried again.
+        data[-1] ^= 1
+        assert (await client.produce("orders", bytes(data))).error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+@in_loop
+async def test_a_request_with_good_and_bad_batches_has_an_answer_for_each() -> None:
+    async with running() as node:
+        client = await with_topic(node, cleanup_policy="compact")
+        await client.create_topic("logs")
+        large = [b"k"] * 999
+        data = {"orders": keyed_batch(*large, None), "logs": keyed_batch(None)}
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=records)])
+                for name, records in data.items()
+            ],
+        )
+        response = await client.ask(request, 12)
+        orders, logs = (topic.partition_responses[0] for topic in response.responses)
+        assert (orders.error_code, [error.batch_index for error in orders.record_errors]) == (
+            ErrorCode.INVALID_RECORD,
+            [999],
+        )
+        assert (logs.error_code, logs.base_offset) == (ErrorCode.NONE, 0)
+
+
+@in_loop
+async def test_without_acknowledgement_a_record_without_a_key_closes_the_connection() -> None:
+    async with running() as node:
+        client = await with_topic(node, cleanup_policy="compact")
+        client.send(produce_request("orders", keyed_batch(*[None] * 1000), acks=0), 12)
+        assert await client.closed() == b""
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_pipelined_batches_large_and_small_keep_their_order_and_their_retries_are_known(codec: Codec) -> None:
+    @in_loop
+    async def run() -> None:
+        async with running() as node:
+            client = await with_topic(node, cleanup_policy="compact")
+            sizes = [3000, 1, 700, 1, 1, 2000, 1]
+            sequences = [sum(sizes[:number]) for number in range(len(sizes))]
+            sent = [
+                keyed_batch(*[b"%d" % size] * size, codec=codec, producer=(7, 0, sequence))
+                for size, sequence in zip(sizes, sequences, strict=True)
+            ]
+            requests = [(produce_request("orders", data), 12) for data in [*sent, sent[-2], sent[-1]]]
+            # In the midst of the rest another request, whose bytes take the place of theirs in the buffer.
+            client.send_together(*requests[:4], (ApiVersionsRequest(), 3), *requests[4:])
+            offsets = []
+            for _ in range(len(requests) + 1):
+                reply = await client.reply()
+                if isinstance(reply, ProduceResponse):
+                    answer = produced(reply)
+                    assert answer.error_code == ErrorCode.NONE, answer
+                    offsets.append(answer.base_offset)
+            assert offsets == [*sequences, *sequences[-2:]]
+            log = node.partition("orders").log
+            assert log.end_offset == sum(sizes)
+            assert [header.last_offset_delta + 1 for header in log.headers(0)] == sizes
+
+    run()
+
+
+@in_loop
+async def test_what_others_send_while_a_large_batch_is_looked_at_does_not_get_into_it() -> None:
+    async with running() as node:
+        first, second = await with_topic(node, cleanup_policy="compact"), await node.connect()
+        for _ in range(10):
+            first.send(produce_request("orders", keyed_batch(*[b"first"] * 1000)), 12)
+            second.send(produce_request("orders", keyed_batch(*[b"second"] * 900)), 12)
+            for client in (first, second):
+                assert produced(await client.reply()).error_code == ErrorCode.NONE
+        assert node.partition("orders").log.end_offset == 19_000
+
+
+@in_loop
+async def test_a_large_batch_does_not_hold_back_what_follows_it_until_it_is_flushed() -> None:
+    files = GatedFiles()
+    async with running(files=files) as node:
+        client = await with_topic(node, cleanup_policy="compact")
+        files.gate.clear()
+        client.send(produce_request("orders", keyed_batch(*[b"k"] * 1000)), 12)
+        client.send(produce_request("orders", keyed_batch(b"k")), 12)
+        await until(lambda: node.partition("orders").log.end_offset == 1001)
+        assert node.partition("orders").high_watermark == 0
+        files.gate.set()
+        assert [produced(await client.reply()).base_offset for _ in range(2)] == [0, 1000]
+
+
+@in_loop
+async def test_a_topic_that_is_deleted_while_its_batch_is_looked_at_takes_it_no_more() -> None:
+    async with running() as node:
+        client, other = await with_topic(node, cleanup_policy="compact"), await node.connect()
+        client.send(produce_request("orders", keyed_batch(*[b"k"] * 50_000)), 12)
+        await until(lambda: node.broker.budget.used_bytes)
+        await other.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 5)
+        assert produced(await client.reply()).error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -8,8 +8,10 @@ from penstock import __version__
 from penstock.broker.listener import CLOSE_KINDS
 from penstock.broker.metrics.catalogue import BROKER_FAMILIES, GROUP_FAMILIES, PARTITION_FAMILIES, TOPIC_FAMILIES
 from penstock.broker.metrics.exposition import Head
+from penstock.protocol.records import NewRecord, build
 from penstock.protocol.schemas.metadata import MetadataRequest
 from tests.broker.harness import (
+    NOW_MS,
     BrokenFiles,
     FakeClock,
     batch,
@@ -190,6 +192,30 @@ async def test_what_the_scrubber_does_is_counted() -> None:
         assert found["penstock_scrubbed_bytes_total", ()] == node.broker.scrubbing.bytes_scrubbed > 0
         assert found["penstock_scrub_rounds_total", ()] >= 1
         assert found["penstock_scrub_corrupt_batches_total", ()] == 0
+
+
+@in_loop
+async def test_what_compaction_does_is_counted() -> None:
+    async with running({**ON, "log.cleaner.backoff.ms": "1000000"}) as node:
+        client = await node.connect()
+        configs = {"cleanup.policy": "compact", "internal.segment.bytes": "200", "min.cleanable.dirty.ratio": "0.01"}
+        await client.create_topic("orders", configs=configs)
+        assert ("penstock_cleaner_seconds_since_last_round", ()) not in await scrape(node)
+        for _ in range(5):
+            await client.produce("orders", build([NewRecord(bytes(60), key=b"k", timestamp=NOW_MS)]))
+        log = node.partition("orders").log
+        await until(lambda: log.recovery_point >= 4 == log.segments[-1].base_offset)
+        assert await node.broker.compacting.compact_next()
+        found = await scrape(node)
+        assert found["penstock_cleaner_rounds_total", ()] == 1
+        assert found["penstock_cleaner_failures_total", ()] == found["penstock_cleaner_helper_restarts_total", ()] == 0
+        assert found["penstock_cleaner_read_bytes_total", ()] > found["penstock_cleaner_written_bytes_total", ()] > 0
+        assert found["penstock_cleaner_dropped_records_total", ()] == 3
+        assert found["penstock_cleaner_cpu_seconds_total", ()] > 0
+        assert found["penstock_cleaner_seconds_since_last_round", ()] >= 0
+        assert found["penstock_cleaner_dirtiest_ratio", ()] == 1
+        assert not await node.broker.compacting.compact_next()
+        assert (await scrape(node))["penstock_cleaner_dirtiest_ratio", ()] == 0
 
 
 @in_loop

@@ -308,11 +308,14 @@ def test_a_group_whose_tombstone_is_older_than_its_offsets_keeps_them() -> None:
     assert record is not None
     shard.apply(record)
     assert shard.committed("g")["t", 0].offset == 5
+    assert shard.committed_offset("g", "t", 0) == shard.committed("g")["t", 0]
+    assert shard.committed_offset("g", "t", 1) is None
     assert [listed.protocol_type for listed in shard.groups()] == [""]
 
 
 def test_nothing_is_committed_by_a_stranger() -> None:
     assert GroupShard(SETTINGS).committed("g") == {}
+    assert GroupShard(SETTINGS).committed_offset("g", "t", 0) is None
 
 
 def test_groups_do_not_know_each_other() -> None:

@@ -13,6 +13,7 @@ from penstock.broker.config.rows import (
     INT,
     LIST,
     MINUTE_MS,
+    STRING,
     WORKS,
     at_least,
     row,
@@ -74,6 +75,9 @@ _ROWS: Final = (
     _like("retention.ms", Synonym("log.retention.ms"), Synonym("log.retention.minutes", MINUTE_MS),
         Synonym("log.retention.hours", HOUR_MS), allowed=at_least(-1)),
     _like("retention.bytes", Synonym("log.retention.bytes")),
+    row("penstock.retention.hold.group", STRING, "", ANY, CLUSTER_WIDE, WORKS,
+        "A consumer group that retention waits for: by time and by size it deletes nothing that the group has not "
+        "committed yet, and where it has committed nothing, nothing at all. Empty: it waits for nobody."),
     _like("file.delete.delay.ms", Synonym("log.segment.delete.delay.ms")),
     _like("delete.retention.ms", Synonym("log.cleaner.delete.retention.ms")),
     _like("min.cleanable.dirty.ratio", Synonym("log.cleaner.min.cleanable.ratio")),

@@ -16,6 +16,7 @@ from penstock.broker.config.rows import ANY, IGNORED, PASSWORD, READ_ONLY
 from penstock.broker.config.topic_table import TOPIC_CONFIGS
 from penstock.broker.config.values import ConfigError, ConfigKey, ConfigValue, Range, Update, near_name
 from penstock.broker.topic_settings import TopicSettings
+from penstock.storage.compaction_state import CompactionConfig
 from penstock.storage.log import LogConfig
 
 _NOTHING: Final[Mapping[str, str]] = {}
@@ -39,6 +40,11 @@ class _Values:
         value = self[name]
         assert isinstance(value, int), f"{name} is no integer"
         assert not isinstance(value, bool), f"{name} is no integer"
+        return value
+
+    def double(self, name: str) -> float:
+        value = self[name]
+        assert isinstance(value, float), f"{name} is no number with a fraction"
         return value
 
     def string(self, name: str) -> str:
@@ -172,6 +178,15 @@ class TopicConfig(_Values):
             retention_bytes=self.integer("retention.bytes") if deletes else -1,
             retention_ms=self.integer("retention.ms") if deletes else -1,
             index_interval_bytes=self.integer("index.interval.bytes"),
+            compaction=self._compaction_config() if "compact" in self.strings("cleanup.policy") else None,
+        )
+
+    def _compaction_config(self) -> CompactionConfig:
+        return CompactionConfig(
+            min_dirty_ratio=self.double("min.cleanable.dirty.ratio"),
+            min_lag_ms=self.integer("min.compaction.lag.ms"),
+            max_lag_ms=self.integer("max.compaction.lag.ms"),
+            delete_retention_ms=self.integer("delete.retention.ms"),
         )
 
     def settings(self) -> TopicSettings:
@@ -183,8 +198,10 @@ class TopicConfig(_Values):
             timestamp_before_max_ms=self.integer("message.timestamp.before.max.ms"),
             timestamp_after_max_ms=self.integer("message.timestamp.after.max.ms"),
             deletes_old="delete" in self.strings("cleanup.policy"),
+            needs_keys="compact" in self.strings("cleanup.policy"),
             min_insync_replicas=self.integer("min.insync.replicas"),
             flush_before_commit=self.string("penstock.flush") == "ack",
+            hold_group=self.string("penstock.retention.hold.group"),
         )
 
 

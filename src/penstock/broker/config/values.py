@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum, IntEnum
 from functools import partial
 from typing import Final, Protocol, TypeAlias
@@ -203,6 +202,8 @@ class ConfigKey:
 
 def near_name(name: str, names: Iterable[str]) -> str | None:
     """Which of the names was probably meant."""
+    from difflib import get_close_matches
+
     found = get_close_matches(name.lower(), list(names), n=1, cutoff=0.75)
     return found[0] if found else None
 

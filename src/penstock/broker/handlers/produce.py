@@ -2,13 +2,18 @@
 
 Versions 0 to 2, of older message formats, are advertised, since some clients stop compressing without them, and close
 the connection. From version 13 on topics come by id.
+
+A compacted topic opts into a look at the keys of its records. Where that takes many turns, the connection makes no
+other call until the batches have their place in the log.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.broker.call import Call
 from penstock.broker.partition import Partition
+from penstock.broker.record_keys import Keys, look_at_once, look_in_turns
 from penstock.broker.router import LATER, Router
 from penstock.machines.topic_names import INTERNAL
 from penstock.protocol import single_produce
@@ -17,6 +22,7 @@ from penstock.protocol.compression import Codec
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.errors import DecodeError
 from penstock.protocol.schemas.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -28,6 +34,8 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 router = Router()
+# Some clients show this alone.
+NO_KEY: Final = "the record has no key, and a compacted topic needs one"
 # With 0 nobody is told what went wrong, which is for `produce` to see to.
 _ACKS = (-1, 1)
 
@@ -47,6 +55,7 @@ def produce_quickly(broker: "Broker", call: Call) -> bool:
     if (
         len(records) > settings.max_message_bytes
         or settings.log_append_time
+        or (settings.needs_keys and ((keys := look_at_once(records)) is None or not keys.are_complete))
         or partition.topic in INTERNAL
         or header.max_timestamp - now_ms > settings.timestamp_after_max_ms
         or now_ms - header.base_timestamp > settings.timestamp_before_max_ms
@@ -66,29 +75,88 @@ def produce(broker: "Broker", call: Call, request: ProduceRequest) -> object:
             request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not offered by this broker yet"
         )
     else:
-        now_ms = broker.now_ms()
-        for topic in request.topic_data:
-            answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
-            replies = []
-            for data in topic.partition_data:
-                reply = operation.expect(data.index)
-                replies.append(reply.response)
-                partition = broker.partitions.find(topic.name, topic.topic_id, data.index, by_id=call.version >= 13)
-                if isinstance(partition, ErrorCode):
-                    reply.refused(partition, "")
-                elif partition.topic in INTERNAL:
-                    message = f"{partition.topic} is internal: the cluster itself writes it, and clients may read it"
-                    reply.refused(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-                else:
-                    _append(partition, data, reply, version=call.version, now_ms=now_ms)
-            answer.partition_responses = replies
-            operation.topics.append(answer)
+        keys, large = _look_at_keys(broker, call, request)
+        if large:
+            _copy_records(request)
+            return _produce_later(broker, request, operation, keys, large)
+        _append_all(broker, request, operation, keys)
     operation.all_expected()
     return LATER
 
 
+def _look_at_keys(
+    broker: "Broker", call: Call, request: ProduceRequest
+) -> "tuple[dict[int, Keys], list[PartitionProduceData]]":
+    """What is found in the batches for compacted topics, each under its identity, and those that are too large to be
+    looked at now."""
+    keys: dict[int, Keys] = {}
+    large = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            partition = broker.partitions.find(topic.name, topic.topic_id, data.index, by_id=call.version >= 13)
+            if isinstance(partition, Partition) and partition.settings.needs_keys and data.records:
+                assert isinstance(data.records, memoryview)
+                found = look_at_once(data.records)
+                if found is not None:
+                    keys[id(data)] = found
+                elif len(data.records) <= partition.settings.max_message_bytes:
+                    large.append(data)
+    return keys, large
+
+
+def _copy_records(request: ProduceRequest) -> None:
+    """The receive buffer is used again after this turn."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records:
+                assert isinstance(data.records, memoryview)
+                data.records = memoryview(bytearray(data.records))
+
+
+async def _produce_later(
+    broker: "Broker",
+    request: ProduceRequest,
+    operation: "_Produce",
+    keys: dict[int, Keys],
+    large: list[PartitionProduceData],
+) -> object:
+    for data in large:
+        assert isinstance(data.records, memoryview)
+        keys[id(data)] = await look_in_turns(data.records)
+    _append_all(broker, request, operation, keys)
+    operation.all_expected()
+    operation.call.connection.release(operation.call)
+    return LATER
+
+
+def _append_all(broker: "Broker", request: ProduceRequest, operation: "_Produce", keys: Mapping[int, Keys]) -> None:
+    now_ms, version = broker.now_ms(), operation.call.version
+    for topic in request.topic_data:
+        answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+        replies = []
+        for data in topic.partition_data:
+            reply = operation.expect(data.index)
+            replies.append(reply.response)
+            partition = broker.partitions.find(topic.name, topic.topic_id, data.index, by_id=version >= 13)
+            if isinstance(partition, ErrorCode):
+                reply.refused(partition, "")
+            elif partition.topic in INTERNAL:
+                message = f"{partition.topic} is internal: the cluster itself writes it, and clients may read it"
+                reply.refused(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+            else:
+                _append(partition, data, reply, version=version, now_ms=now_ms, keys=keys.get(id(data)))
+        answer.partition_responses = replies
+        operation.topics.append(answer)
+
+
 def _append(
-    partition: Partition, data: PartitionProduceData, reply: "_PartitionReply", *, version: int, now_ms: int
+    partition: Partition,
+    data: PartitionProduceData,
+    reply: "_PartitionReply",
+    *,
+    version: int,
+    now_ms: int,
+    keys: Keys | None,
 ) -> None:
     records = data.records
     if not records:
@@ -114,6 +182,9 @@ def _append(
     refusal = _check(partition, header, version, now_ms)
     if refusal is not None:
         reply.refused(*refusal)
+        return
+    if keys is not None and not keys.are_complete:
+        reply.refused_for_keys(keys)
         return
     if partition.settings.log_append_time:
         stamp_log_append_time(view, now_ms)
@@ -207,6 +278,20 @@ class _PartitionReply:
         self.response.error_message = message or None
         self.operation.has_error = True
         self.operation.done()
+
+    def refused_for_keys(self, keys: Keys) -> None:
+        """No record of the batch is taken; those without a key are named, the first of them at least (KIP-467)."""
+        if keys.damage is not None:
+            self.refused(ErrorCode.INVALID_RECORD, f"the records cannot be read: {keys.damage}")
+            return
+        self.response.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=NO_KEY) for index in keys.keyless
+        ]
+        self.refused(
+            ErrorCode.INVALID_RECORD,
+            "the topic is compacted, and keeps the newest record of each key, but of the batch's records "
+            f"{keys.keyless_count} have none: give every record a key, or set cleanup.policy=delete",
+        )
 
 
 @dataclass(slots=True, eq=False)

@@ -174,6 +174,33 @@ def _logs() -> tuple[BrokerFamily, ...]:
     )
 
 
+def _compaction() -> tuple[BrokerFamily, ...]:
+    return (
+        _counter("penstock_cleaner_rounds_total", "Rounds of compaction that came to their end, of one log each.",
+            lambda broker: _one(broker.compacting.rounds)),
+        _counter("penstock_cleaner_failures_total",
+            "Rounds that failed; their logs are left alone for a while, and the broker's log says why.",
+            lambda broker: _one(broker.compacting.failures)),
+        _counter("penstock_cleaner_read_bytes_total", "Bytes of segments that they have read.",
+            lambda broker: _one(broker.compacting.bytes_read)),
+        _counter("penstock_cleaner_written_bytes_total", "Bytes of segments that they have written.",
+            lambda broker: _one(broker.compacting.bytes_written)),
+        _counter("penstock_cleaner_dropped_records_total",
+            "Records that they have dropped: there is a newer one with the key, or nobody needs to know any more that "
+            "there is none.",
+            lambda broker: _one(broker.compacting.records_dropped)),
+        _counter("penstock_cleaner_cpu_seconds_total", "Processor time that they took, in the helper process.",
+            lambda broker: _one(broker.compacting.cpu_seconds)),
+        _gauge("penstock_cleaner_dirtiest_ratio",
+            "How much of the log that needs compaction most waits for it, from 0 to 1, at the last look.",
+            lambda broker: _one(broker.compacting.dirtiest_ratio)),
+        _gauge("penstock_cleaner_seconds_since_last_round", "Time since the last of them; left out if there was none.",
+            lambda broker: _one(broker.compacting.seconds_since_last_round)),
+        _counter("penstock_cleaner_helper_restarts_total", "How often the helper process died and was started again.",
+            lambda broker: _one(broker.compacting.helper_restarts)),
+    )
+
+
 def _process() -> tuple[BrokerFamily, ...]:
     return (
         _histogram("penstock_event_loop_lag_seconds",
@@ -253,6 +280,7 @@ BROKER_FAMILIES: Final = {
     "Requests": _requests(),
     "Connections": _connections(),
     "Logs, flushes and the disk": _logs(),
+    "Compaction": _compaction(),
     "The process": _process(),
 }
 """By the titles that they have in the reference."""

@@ -175,6 +175,11 @@ class GroupShard:
             for partition, offset in committed.items()
         }
 
+    def committed_offset(self, group_id: str, topic: str, partition: int) -> OffsetCommitted | None:
+        """What a group has committed for one partition."""
+        group = self._groups.get(group_id)
+        return None if group is None else group.offsets.get(topic, {}).get(partition)
+
     def _group(self, group_id: str) -> ClassicGroup:
         group = self._groups.get(group_id)
         if group is None:

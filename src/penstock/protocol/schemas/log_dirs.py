@@ -41,6 +41,7 @@ class DescribableLogDirTopic(Message):
 
 class DescribeLogDirsRequest(Message, key=35, versions="1-4", flexible="2+"):
     topics: Sequence[DescribableLogDirTopic] | None = row([DescribableLogDirTopic], "0+", default=(), nullable="0+")
+    compaction: bool = row("bool", "2+", default=False, tag=20000, tagged="2+", ignorable=True)
 
 
 class DescribeLogDirsPartition(Message):
@@ -48,6 +49,8 @@ class DescribeLogDirsPartition(Message):
     partition_size: int = row("int64", "0+", default=0)
     offset_lag: int = row("int64", "0+", default=0)
     is_future_key: bool = row("bool", "0+", default=False)
+    clean_bytes: int = row("int64", "2+", default=-1, tag=20000, tagged="2+", ignorable=True)
+    dirty_bytes: int = row("int64", "2+", default=-1, tag=20001, tagged="2+", ignorable=True)
 
 
 class DescribeLogDirsTopic(Message):

@@ -1,0 +1,96 @@
+"""`penstock pipeline replay`: rows of a Delta table become messages of a topic again."""
+
+from collections.abc import Sequence
+
+import click
+
+from penstock.cli.options import TopicName, bootstrap_option, output_option
+from penstock.cli.output import counted, show_json, show_table
+from penstock.cli.positions import Kind, Position, PositionType
+from penstock.cli.spark_jobs import client_settings, spark_options, spark_session
+
+_EPILOG = """\b
+What came on a day, into a topic of its own:
+  penstock pipeline replay /lake/orders --to orders-again --since @2026-07-01 --until @2026-07-02
+"""
+_TIME = "milliseconds since 1970, a date of ISO 8601, or so long ago (d, h, m, s, ms)."
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("path", metavar="PATH")
+@click.option("--to", required=True, type=TopicName(), metavar="TOPIC", help="The topic, which must be there.")
+@click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=click.IntRange(min=0),
+    metavar="N",
+    multiple=True,
+    help="Only this one of the table; may be given several times.",
+)
+@click.option("--from-offset", type=click.IntRange(min=0), default=0, metavar="N", help="Begin there.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="End before it.")
+@click.option("--since", type=PositionType(Kind.TIME), metavar="@TIME|-1h", help=f"Only what is as young: {_TIME}")
+@click.option("--until", type=PositionType(Kind.TIME), metavar="@TIME|-1h", help=f"Only what is older: {_TIME}")
+@click.option("--by-key", is_flag=True, help="Choose partitions by key, instead of those that the messages came from.")
+@click.option(
+    "--timestamps",
+    type=click.Choice(["original", "now"]),
+    default="original",
+    show_default=True,
+    help="Whether messages keep their time. The original is in their headers in any case.",
+)
+@spark_options
+@output_option
+@bootstrap_option
+def replay(
+    *,
+    path: str,
+    to: str,
+    partitions: Sequence[int],
+    from_offset: int,
+    to_offset: int | None,
+    since: Position | None,
+    until: Position | None,
+    by_key: bool,
+    timestamps: str,
+    master: str | None,
+    conf: Sequence[tuple[str, str]],
+    settings: Sequence[tuple[str, str]],
+    output: str,
+    bootstrap: str,
+) -> None:
+    """Send the rows of a Delta table to a topic.
+
+    Headers say where each message comes from: penstock-original-topic, -partition, -offset and -timestamp. The order
+    within a partition is kept. A replay that was interrupted goes on where it was when it is called again in the same
+    way; a few megabytes of each partition may then come twice.
+    """
+    from penstock.cli.pipeline_progress import PipelineProgress
+
+    with spark_session(master, conf, f"penstock replay {path}") as spark, PipelineProgress("messages") as progress:
+        from penstock.spark.replaying import replay as run
+
+        result = run(
+            spark,
+            path,
+            to,
+            bootstrap=client_settings(bootstrap, settings),
+            partitions=partitions or None,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            since=None if since is None else since.value,
+            until=None if until is None else until.value,
+            partition_by="key" if by_key else "original",
+            timestamps="now" if timestamps == "now" else "original",
+            watch=lambda told: progress.show("replaying", told.rows, told.total),
+        )
+    rows = [{"partition": number, "messages": count} for number, count in result.rows.items()]
+    if output == "json":
+        show_json({"path": result.path, "topic": to, "sent": rows, "sent_before": result.resumed_rows})
+        return
+    if rows:
+        show_table(["partition", "messages"], rows)
+    click.echo(f"{counted(sum(result.rows.values()), 'message')} sent to {to}")
+    if result.resumed_rows:
+        click.echo(f"{counted(result.resumed_rows, 'message')} had been sent before, by a run that was interrupted")

@@ -1,0 +1,470 @@
+"""Being a member of a consumer group: joining it, sharing partitions out if one is its leader, showing that one lives.
+
+One task rebalances, one sends heartbeats while the application works, and one watches topics that come and change.
+Partitions change hands only while the application waits in a poll, so that it is through with what it was given. Eager
+assignors have members give up everything before they join again; cooperative ones only what goes to somebody else
+(KIP-429).
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum, auto
+from typing import Final, Protocol
+
+from penstock.client.cluster import Cluster
+from penstock.client.committing import Identity
+from penstock.client.errors import BrokerError, ClientError, broker_error
+from penstock.client.group_protocol import (
+    make_plan,
+    read_own_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+from penstock.client.group_requests import GroupRequests
+from penstock.client.metadata import TopicPartition
+from penstock.client.retrying import backoff_ms, may_pass
+from penstock.client.settings import ConsumerSettings
+from penstock.client.subscription import Wanted
+from penstock.client.topic_finding import TopicFinder
+from penstock.machines.assignors import Assignor, is_cooperative
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.schemas.groups import JoinGroupRequestProtocol, JoinGroupResponse, SyncGroupRequestAssignment
+
+logger = logging.getLogger(__name__)
+
+_NO_GENERATION: Final = -1
+
+
+class State(Enum):
+    OUTSIDE = auto()
+    JOINING = auto()
+    """From the time that a join is sent until its plan is there."""
+    INSIDE = auto()
+
+
+class App(Protocol):
+    """The application, as far as the group has to wait for it."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it waits in a poll."""
+        ...
+
+    def signs_of_life(self) -> object:
+        """Something that is another each time that the application has come for more."""
+        ...
+
+    def attend(self, *, wanted: bool) -> None:
+        """Polls return nothing from now on, or again."""
+        ...
+
+
+class Owner(Protocol):
+    """Whoever reads the partitions that a member gets."""
+
+    @property
+    def wanted(self) -> Wanted | None: ...
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]: ...
+
+    @property
+    def asks_the_user(self) -> bool:
+        """Whether the user has to hear of new partitions before they are read."""
+        ...
+
+    async def assigned(self, keys: frozenset[TopicPartition]) -> None: ...
+
+    async def revoked(self, keys: frozenset[TopicPartition]) -> None:
+        """They go to others, who begin where was committed."""
+        ...
+
+    async def lost(self, keys: frozenset[TopicPartition]) -> None:
+        """They may have gone to others already."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """The next poll has to raise it."""
+        ...
+
+    def fenced(self, error: ClientError) -> None:
+        """All that it has is lost for good, and every poll from now on has to raise the error."""
+        ...
+
+
+class Membership:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        assignors: Sequence[Assignor],
+        *,
+        owner: Owner,
+        app: App,
+    ) -> None:
+        assert settings.group_id is not None
+        self._settings = settings
+        self._finder = TopicFinder(cluster, settings)
+        self._requests = GroupRequests(cluster, settings.group_id, settings)
+        self._assignors = {each.name: each for each in assignors}
+        self._is_cooperative = all(map(is_cooperative, assignors))
+        self._owner = owner
+        self._app = app
+        self._group = settings.group_id
+        self._loop = asyncio.get_running_loop()
+        self._state = State.OUTSIDE
+        self._member_id = ""
+        self._generation = _NO_GENERATION
+        self._topics: frozenset[str] = frozenset()
+        self._counts: dict[str, int] | None = None
+        """How many partitions the topics of all members had when we, as leader, shared them out."""
+        self._was_shared_out = asyncio.Event()
+        self._needs_join = asyncio.Event()
+        self._was_overdue = False
+        self._app_came = asyncio.Event()
+        self._calm = asyncio.Event()
+        self._calm.set()
+        self._joined = asyncio.Event()
+        """Set unless a join is under way."""
+        self._joined.set()
+        self._in_callback = False
+        self._last_sign: object = None
+        self._last_sign_at = self._loop.time()
+        self._failures = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # What others ask and tell
+
+    @property
+    def identity(self) -> Identity | None:
+        """None: the group does not count us among its members."""
+        if self._generation == _NO_GENERATION:
+            return None
+        return Identity(self._member_id, self._generation, self._settings.group_instance_id)
+
+    def start(self) -> None:
+        for work in (self._rebalance_for_ever(), self._beat_for_ever(), self._watch_for_ever()):
+            task = self._loop.create_task(work)
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+        self.rejoin()
+
+    def rejoin(self) -> None:
+        """What we want has changed, or the group has."""
+        self._needs_join.set()
+
+    def app_came(self) -> None:
+        """The application is in a poll now."""
+        self._app_came.set()
+
+    async def until_calm(self) -> None:
+        """For a poll: wait while the application must not get anything."""
+        await self._calm.wait()
+
+    async def refused(self, code: ErrorCode, identity: Identity) -> bool:
+        """A commit was refused: see `committing.Group`. Only while a cooperative group rebalances does it help to wait:
+        we keep most of what we have, and will have it in the next generation."""
+        self._heard(code, identity)
+        if self._in_callback or not self._is_cooperative:
+            return False
+        if self._joined.is_set():
+            # The plan may have come just now.
+            await asyncio.sleep(backoff_ms(1) / 1000)
+        await self._joined.wait()
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            return self.identity is not None
+        return self.identity not in (None, identity)
+
+    async def stop(self) -> None:
+        """No more of it, though the group does not know yet."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def leave(self, reason: str) -> None:
+        """Tell the group, unless we are to come back under the same name; it is no matter if that fails."""
+        member_id, self._member_id, self._generation = self._member_id, "", _NO_GENERATION
+        self._enter(State.OUTSIDE)
+        if member_id and self._settings.group_instance_id is None:
+            await self._requests.leave(member_id, reason)
+
+    # Rebalancing
+
+    async def _rebalance_for_ever(self) -> None:
+        while True:
+            await self._needs_join.wait()
+            self._needs_join.clear()
+            try:
+                await self._rebalance()
+                self._failures = 0
+            except ClientError as error:
+                self._enter(State.OUTSIDE if self._generation == _NO_GENERATION else State.INSIDE)
+                self._failures += 1
+                if isinstance(error, BrokerError) and error.code is ErrorCode.FENCED_INSTANCE_ID:
+                    self._fenced(error)
+                elif not may_pass(error, self._failures, repeatable=True):
+                    self._owner.failed(error)
+                await asyncio.sleep(backoff_ms(self._failures) / 1000)
+                self._needs_join.set()
+
+    async def _rebalance(self) -> None:
+        wanted = self._owner.wanted
+        if wanted is None:
+            # We were fenced.
+            return
+        self._topics = await self._finder.names(wanted)
+        await self._give_up()
+        joined = await self._join()
+        if joined is None:
+            self._needs_join.set()
+            return
+        assigned = await self._sync(joined)
+        if assigned is None:
+            self._needs_join.set()
+            return
+        self._enter(State.INSIDE)
+        self._was_shared_out.set()
+        await self._take_over(assigned)
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        if state is State.JOINING:
+            self._joined.clear()
+        else:
+            self._joined.set()
+
+    async def _give_up(self) -> None:
+        """Before a join: what may not be kept until it is over."""
+
+        async def give_up() -> None:
+            # While we waited for the application the group may have forgotten us.
+            owned = self._owner.owned
+            if self._generation == _NO_GENERATION:
+                await self._owner.lost(owned)
+            elif not self._is_cooperative:
+                await self._owner.revoked(owned)
+            elif gone := frozenset(key for key in owned if key.topic not in self._topics):
+                await self._owner.revoked(gone)
+
+        owned = self._owner.owned
+        if self._was_overdue or (owned and (not self._is_cooperative or self._generation == _NO_GENERATION)):
+            await self._with_app(give_up)
+            self._was_overdue = False
+        elif any(key.topic not in self._topics for key in owned):
+            await self._with_app(give_up)
+
+    async def _take_over(self, assigned: frozenset[TopicPartition]) -> None:
+        """After a join: give up what others get, and begin with what is new. If something was given up the group shares
+        out once more: nobody has that now."""
+        generation = self._generation
+        owned = self._owner.owned
+        gone, added = owned - assigned, assigned - owned
+
+        async def take_over() -> None:
+            if self._generation != generation:
+                # The group has forgotten us while we waited for the application: all of it is lost.
+                return
+            if gone:
+                await self._owner.revoked(gone)
+            await self._owner.assigned(added)
+
+        if gone:
+            self.rejoin()
+        if gone or self._owner.asks_the_user:
+            await self._with_app(take_over)
+        else:
+            await take_over()
+
+    async def _with_app(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something while the application has nothing of ours in its hands."""
+        self._app_came.clear()
+        self._calm.clear()
+        self._app.attend(wanted=True)
+        try:
+            if not self._app.is_here:
+                await self._app_came.wait()
+            self._in_callback = True
+            await work()
+        finally:
+            self._in_callback = False
+            self._app.attend(wanted=False)
+            self._calm.set()
+
+    async def _join(self) -> JoinGroupResponse | None:
+        """None: it has to be tried again from the start."""
+        self._enter(State.JOINING)
+        settings = self._settings
+        owned = self._owner.owned if self._is_cooperative else frozenset()
+        protocols = [
+            JoinGroupRequestProtocol(
+                name=assignor.name,
+                metadata=write_subscription(
+                    assignor,
+                    self._topics,
+                    owned=owned,
+                    generation=self._generation,
+                    rack=settings.client_rack,
+                ),
+            )
+            for assignor in self._assignors.values()
+        ]
+        response = await self._requests.join(self._member_id, protocols)
+        match response.error_code:
+            case ErrorCode.NONE:
+                self._member_id, self._generation = response.member_id, response.generation_id
+                return response
+            case ErrorCode.MEMBER_ID_REQUIRED:
+                self._member_id = response.member_id
+                return await self._join()
+            case ErrorCode.REBALANCE_IN_PROGRESS:
+                return None
+            case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.ILLEGAL_GENERATION as code:
+                self._forgotten(keeps_id=code == ErrorCode.ILLEGAL_GENERATION)
+                return None
+            case code:
+                raise broker_error(code, f"group {self._group!r}")
+
+    async def _sync(self, joined: JoinGroupResponse) -> frozenset[TopicPartition] | None:
+        """What the leader gives us; None: it has to be tried again from the start."""
+        is_leader = joined.leader == joined.member_id
+        self._counts = None
+        plan = await self._share_out(joined) if is_leader else []
+        identity = Identity(self._member_id, self._generation, self._settings.group_instance_id)
+        response = await self._requests.sync(identity, joined.protocol_name, plan)
+        match response.error_code:
+            case ErrorCode.NONE:
+                return read_own_assignment(response.assignment)
+            case ErrorCode.REBALANCE_IN_PROGRESS:
+                return None
+            case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.ILLEGAL_GENERATION as code:
+                self._forgotten(keeps_id=code == ErrorCode.ILLEGAL_GENERATION)
+                return None
+            case code:
+                raise broker_error(code, f"group {self._group!r}")
+
+    async def _share_out(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        """The leader's work."""
+        members = {each.member_id: read_subscription(each.metadata, each.group_instance_id) for each in joined.members}
+        topics = frozenset().union(*(each.topics for each in members.values()))
+        self._counts = await self._finder.counts(topics)
+        if joined.skip_assignment:
+            return []
+        assignor = self._assignors.get(joined.protocol_name or "")
+        if assignor is None:
+            raise ClientError(
+                f"group {self._group!r} has chosen assignor {joined.protocol_name!r}, which we do not know"
+            )
+        try:
+            plan = make_plan(assignor, members, self._counts)
+        except Exception as error:
+            raise ClientError(f"assignor {assignor.name!r} could not share out the partitions: {error}") from error
+        return [
+            SyncGroupRequestAssignment(member_id=member, assignment=write_assignment(plan.get(member, ())))
+            for member in members
+        ]
+
+    # Signs of life
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._next_beat_seconds())
+            if self._state is not State.INSIDE:
+                continue
+            if self._is_overdue():
+                logger.warning(
+                    "group %r gets its partitions back: the application did not poll for more than %d ms "
+                    "(max.poll.interval.ms)",
+                    self._group,
+                    self._settings.max_poll_interval_ms,
+                )
+                self._was_overdue = True
+                await self.leave("the application did not poll for longer than max.poll.interval.ms")
+                self.rejoin()
+                continue
+            await self._beat()
+
+    def _next_beat_seconds(self) -> float:
+        left = self._last_sign_at + self._settings.max_poll_interval_ms / 1000 - self._loop.time()
+        interval = self._settings.heartbeat_interval_ms / 1000
+        return min(interval, left + 0.001) if left > 0 else interval
+
+    def _is_overdue(self) -> bool:
+        now = self._loop.time()
+        sign = self._app.signs_of_life()
+        if self._app.is_here or sign != self._last_sign:
+            self._last_sign, self._last_sign_at = sign, now
+        return now - self._last_sign_at > self._settings.max_poll_interval_ms / 1000
+
+    async def _beat(self) -> None:
+        identity = self.identity
+        if identity is None:
+            return
+        try:
+            code = await self._requests.beat(identity)
+        except ClientError as error:
+            logger.warning("no heartbeat of group %r was answered: %s", self._group, error)
+            return
+        self._heard(code, identity)
+
+    def _heard(self, code: int, identity: Identity) -> None:
+        """What the coordinator thinks of whom we were when we asked."""
+        if identity != self.identity or self._state is not State.INSIDE:
+            return
+        match code:
+            case ErrorCode.NONE:
+                pass
+            case ErrorCode.REBALANCE_IN_PROGRESS:
+                self.rejoin()
+            case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.ILLEGAL_GENERATION:
+                self._forgotten(keeps_id=code == ErrorCode.ILLEGAL_GENERATION)
+                self._enter(State.OUTSIDE)
+                self.rejoin()
+            case ErrorCode.FENCED_INSTANCE_ID:
+                self._fenced(broker_error(code, f"group {self._group!r}"))
+            case _:
+                self._owner.failed(broker_error(code, f"group {self._group!r}"))
+
+    def _fenced(self, error: BrokerError) -> None:
+        """Who has our name now has our partitions too, and we never come back."""
+        self._forgotten(keeps_id=False)
+        self._enter(State.OUTSIDE)
+        self._owner.fenced(error)
+
+    def _forgotten(self, *, keeps_id: bool) -> None:
+        self._generation = _NO_GENERATION
+        if not keeps_id:
+            self._member_id = ""
+
+    # Topics that come and change
+
+    async def _watch_for_ever(self) -> None:
+        while True:
+            self._was_shared_out.clear()
+            is_complete = self._counts is None or len(self._counts) >= len(self._topics)
+            try:
+                async with asyncio.timeout(self._finder.wait_seconds(is_complete=is_complete)):
+                    await self._was_shared_out.wait()
+                continue
+            except TimeoutError:
+                pass
+            wanted = self._owner.wanted
+            if self._state is not State.INSIDE or wanted is None:
+                continue
+            try:
+                if await self._have_topics_changed(wanted):
+                    self.rejoin()
+            except ClientError as error:
+                logger.warning("could not look for new topics of group %r: %s", self._group, error)
+
+    async def _have_topics_changed(self, wanted: Wanted) -> bool:
+        if isinstance(wanted, re.Pattern) and await self._finder.names(wanted) != self._topics:
+            return True
+        counts = self._counts
+        return counts is not None and await self._finder.counts(counts.keys() | self._topics) != counts
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._owner.failed(error)

@@ -1,0 +1,120 @@
+"""`Admin` for callers that block."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from penstock.client import administration as asynchronous
+from penstock.client.admin import ClusterDescription, CreatedTopic, LogDir, NewTopic
+from penstock.client.configs import Config
+from penstock.client.errors import ClientError
+from penstock.client.groups import CommittedOffset, GroupDescription, GroupListing
+from penstock.client.lag import GroupLag
+from penstock.client.loop_thread import LoopThread
+from penstock.client.metadata import Topic, TopicPartition
+from penstock.client.settings import ClientSettings
+from penstock.client.sync.blocking import Blocking
+
+
+class Admin(Blocking):
+    """Looks at a cluster and changes it; see `penstock.client.Admin`.
+
+    Example:
+        import penstock.client.sync
+
+        with penstock.client.sync.Admin("localhost:9092") as admin:
+            admin.create_topic("orders", 3)
+            print(admin.end_offsets("orders"))
+    """
+
+    def __init__(self, bootstrap: str | Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        self._thread = LoopThread("penstock-admin")
+        try:
+            self._inner = self._thread.call(lambda: asynchronous.Admin(bootstrap, **settings))
+        except BaseException:
+            self._thread.close()
+            raise
+
+    @property
+    def settings(self) -> ClientSettings:
+        return self._inner.settings
+
+    def close(self) -> None:
+        """Close all connections, and end the thread. Closing again does nothing."""
+        if self._thread.is_open:
+            try:
+                self._thread.run(self._inner.close())
+            finally:
+                self._thread.close()
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        *,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> CreatedTopic:
+        """Make a topic; -1 leaves a number to the broker."""
+        made = self._inner.create_topic(
+            name, partitions, replication_factor=replication_factor, configs=configs, exist_ok=exist_ok
+        )
+        return self._thread.run(made)
+
+    def create_topics(self, topics: Iterable[NewTopic]) -> dict[str, CreatedTopic | ClientError]:
+        return self._thread.run(self._inner.create_topics(topics))
+
+    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+        self._thread.run(self._inner.delete_topic(name, missing_ok=missing_ok))
+
+    def topics(self) -> list[Topic]:
+        return self._thread.run(self._inner.topics())
+
+    def topic(self, name: str) -> Topic:
+        return self._thread.run(self._inner.topic(name))
+
+    def add_partitions(self, name: str, total: int) -> None:
+        self._thread.run(self._inner.add_partitions(name, total))
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return self._thread.run(self._inner.delete_records(offsets))
+
+    def beginning_offsets(self, topic: str) -> dict[TopicPartition, int]:
+        return self._thread.run(self._inner.beginning_offsets(topic))
+
+    def end_offsets(self, topic: str) -> dict[TopicPartition, int]:
+        return self._thread.run(self._inner.end_offsets(topic))
+
+    def offsets_at(self, topic: str, time: int | datetime) -> dict[TopicPartition, int | None]:
+        return self._thread.run(self._inner.offsets_at(topic, time))
+
+    def configs(self, topic: str) -> dict[str, Config]:
+        return self._thread.run(self._inner.configs(topic))
+
+    def set_configs(self, topic: str, values: Mapping[str, str | None]) -> None:
+        self._thread.run(self._inner.set_configs(topic, values))
+
+    def cluster(self) -> ClusterDescription:
+        return self._thread.run(self._inner.cluster())
+
+    def log_dirs(self) -> dict[int, list[LogDir]]:
+        return self._thread.run(self._inner.log_dirs())
+
+    def groups(self) -> list[GroupListing]:
+        return self._thread.run(self._inner.groups())
+
+    def group(self, name: str) -> GroupDescription:
+        return self._thread.run(self._inner.group(name))
+
+    def delete_group(self, name: str) -> None:
+        self._thread.run(self._inner.delete_group(name))
+
+    def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        return self._thread.run(self._inner.committed(group))
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]) -> None:
+        self._thread.run(self._inner.commit(group, offsets))
+
+    def lag(self, group: str) -> GroupLag:
+        return self._thread.run(self._inner.lag(group))

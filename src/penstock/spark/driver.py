@@ -1,0 +1,182 @@
+"""The driver's half of a query: where it begins, how far its next batch may go, and how that is shared out."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.client.admin import LATEST
+from penstock.client.metadata import TopicPartition
+from penstock.spark import planning, positions, progress
+from penstock.spark.connecting import Link
+from penstock.spark.offsets import Offsets
+from penstock.spark.options import SourceOptions
+from penstock.spark.planning import PlanError, Range
+from penstock.spark.positions import Subscribed
+
+IDLE_WAIT_MS: Final = 500
+"""How long a query without new data waits for some before it tells Spark that there is none: Spark alone would ask
+eighty times a second. Other sources of the same query wait meanwhile, so it is not longer."""
+
+
+class Driver:
+    """What is asked of it comes in Spark's order, from one thread."""
+
+    def __init__(self, options: SourceOptions, link: Link, *, idle_wait_ms: int = IDLE_WAIT_MS) -> None:
+        self.seen: Offsets | None = None
+        """How far the logs went when that was asked last."""
+        self._options = options
+        self._link = link
+        self._idle_wait_ms = idle_wait_ms
+        # Where a query that reads what is there now, and then ends, ends.
+        self._target: Offsets | None = None
+        self._leaders: Mapping[TopicPartition, int] = {}
+        self._published: Offsets | None = None
+        self._triggered_at = float("-inf")
+
+    def plan_batch(self) -> list[Range]:
+        """A batch query, as it is now."""
+        return self._link.run(self._plan_batch())
+
+    def initial(self) -> Offsets:
+        """Where the query begins. Asked again after a failure of the first batch, it is the same if a group keeps
+        it."""
+        return self._link.run(self._initial())
+
+    def aim(self) -> None:
+        """From now on, end where the logs end now."""
+        self._target = self._link.run(self._aim())
+
+    def latest(self, start: Offsets, *, is_limited: bool) -> Offsets:
+        """Where the batch that begins at `start` ends; `start` itself if there is nothing to do."""
+        return self._link.run(self._latest(start, is_limited=is_limited))
+
+    def plan(self, start: Offsets, end: Offsets) -> list[Range]:
+        """The tasks of a batch."""
+        ranges = planning.plan_ranges(start, end, may_go_back=not self._options.fails_on_data_loss)
+        return self._link.run(self._split(ranges)) if ranges else []
+
+    async def _plan_batch(self) -> list[Range]:
+        options, cluster = self._options, self._link.cluster
+        found = await self._find()
+        starts = await positions.resolve(cluster, found.partitions, options.starting, options, is_start=True)
+        ends = await positions.resolve(cluster, found.partitions, options.ending, options, is_start=False)
+        for key, start in starts.items():
+            # Two times may lie in the same gap; offsets of the user are in his order already.
+            if ends[key] < start:
+                if not options.starting.is_time and not options.ending.is_time:
+                    raise PlanError(f"{key} would be read from offset {start} to {ends[key]}: an end before the start")
+                ends[key] = start
+        return await self._split(planning.plan_ranges(Offsets(starts, found.topic_ids), Offsets(ends, found.topic_ids)))
+
+    async def _initial(self) -> Offsets:
+        options, cluster = self._options, self._link.cluster
+        found = await self._find()
+        bound, group = options.starting, options.group
+        starts = {}
+        if group is not None:
+            starts = await progress.recall_start(cluster, group, bound, found.topic_ids, found.partitions)
+        if starts:
+            # Made since the query began.
+            starts |= {key: 0 for key in found.partitions if key not in starts}
+        else:
+            starts = await positions.resolve(cluster, found.partitions, bound, options, is_start=True)
+        if group is not None:
+            await progress.keep_start(cluster, group, bound, found.topic_ids, starts)
+        return Offsets(starts, _ids(found, starts), is_initial=True)
+
+    async def _aim(self) -> Offsets:
+        found = await self._find(allow_missing=True)
+        ends = await positions.list_ends(self._link.cluster, dict.fromkeys(found.partitions, LATEST), self._options)
+        return Offsets(ends, _ids(found, ends))
+
+    async def _latest(self, start: Offsets, *, is_limited: bool) -> Offsets:
+        published = asyncio.ensure_future(self._publish(start))
+        deadline = time.monotonic() + self._idle_wait_ms / 1000
+        try:
+            while (end := await self._next_end(start, is_limited=is_limited)) is None and self._target is None:
+                if (left_ms := round((deadline - time.monotonic()) * 1000)) <= 0:
+                    break
+                await self._wait_for_more(left_ms)
+        finally:
+            await published
+        if end is None:
+            return start
+        self._triggered_at = time.monotonic()
+        return end
+
+    async def _next_end(self, start: Offsets, *, is_limited: bool) -> Offsets | None:
+        """None if there is nothing to do yet."""
+        options, cluster = self._options, self._link.cluster
+        only = None if self._target is None else self._target.positions.keys()
+        self.seen, self._leaders = await positions.latest(cluster, options, start, only=only)
+        known = start.without(positions.remade_topics(start, self.seen.topic_ids))
+        ends = dict(self.seen.positions)
+        if self._target is not None:
+            # What was made since waits for the next query.
+            aims = self._target.without(positions.remade_topics(self._target, self.seen.topic_ids)).positions
+            ends = {key: min(end, max(known.positions.get(key, 0), aims.get(key, 0))) for key, end in ends.items()}
+        waiting = sum(max(0, end - known.positions.get(key, 0)) for key, end in ends.items())
+        if self._is_early(waiting) and is_limited:
+            return None
+        if is_limited:
+            ends = await self._limit(known.positions, ends)
+        if ends == dict(start.positions) and not positions.remade_topics(start, self.seen.topic_ids):
+            return None
+        begin = Offsets(start.positions, start.topic_ids) if start.is_initial else None
+        return Offsets(ends, {key.topic: self.seen.topic_ids.get(key.topic, "") for key in ends}, begin)
+
+    async def _wait_for_more(self, wait_ms: int) -> None:
+        assert self.seen is not None, "asked for just before"
+        await positions.wait_for_more(
+            self._link.cluster, self._options, self.seen.positions, self._leaders, wait_ms=wait_ms
+        )
+
+    def _is_early(self, waiting: int) -> bool:
+        """Whether to let more come together first."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or waiting >= least or self._target is not None:
+            return False
+        return time.monotonic() - self._triggered_at < self._options.max_trigger_delay_ms / 1000
+
+    async def _limit(
+        self, starts: Mapping[TopicPartition, int], ends: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        if (most := self._options.max_offsets_per_trigger) is not None:
+            ends = planning.limit(starts, ends, most)
+        if (most := self._options.max_bytes_per_trigger) is not None:
+            probed = {key: starts.get(key, 0) for key, end in ends.items() if end > starts.get(key, 0)}
+            sizes = await positions.probe_sizes(self._link.cluster, probed)
+            ends = planning.limit_bytes(starts, ends, most, sizes)
+        return ends
+
+    async def _split(self, ranges: list[Range]) -> list[Range]:
+        options = self._options
+        sizes: dict[TopicPartition, float] = {}
+        if options.max_bytes_per_partition is not None:
+            sizes = await positions.probe_sizes(self._link.cluster, {each.key: each.start for each in ranges})
+        return planning.split(
+            ranges,
+            min_parts=options.min_partitions,
+            max_records=options.max_records_per_partition,
+            max_bytes=options.max_bytes_per_partition,
+            bytes_each=sizes,
+        )
+
+    async def _publish(self, start: Offsets) -> None:
+        """Spark begins a batch where the last one that is done has ended."""
+        group = self._options.group
+        if group is None or start.is_initial or start == self._published:
+            return
+        if await progress.publish(self._link.cluster, group, start):
+            self._published = start
+
+    async def _find(self, *, allow_missing: bool = False) -> Subscribed:
+        found = await positions.find_partitions(self._link.cluster, self._options.subscription)
+        if found.missing and not allow_missing:
+            raise next(iter(found.missing.values()))
+        return found
+
+
+def _ids(found: Subscribed, keys: Mapping[TopicPartition, int]) -> dict[str, str]:
+    return {key.topic: found.topic_ids[key.topic] for key in keys}

@@ -1,0 +1,106 @@
+"""The bytes of a range of offsets, fetched by a task: one answer after the other, of one topic id alone."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.client.cluster import Cluster, Target, Terms
+from penstock.client.errors import ClientError, broker_error
+from penstock.client.metadata import TopicPartition
+from penstock.protocol.batch import HEADER, read_header
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.framing import DEFAULT_LIMIT
+from penstock.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from penstock.spark.offsets import id_text
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""How much is fetched at once unless the user says otherwise: some thousand records of a kilobyte."""
+MAX_WAIT_MS: Final = 500
+
+
+class RemadeTopicError(ClientError):
+    """The topic was deleted and made again since the batch was planned."""
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class Chunk:
+    """Whole batches of one partition."""
+
+    data: memoryview
+    next_offset: int
+    """Where to fetch from next; the offset asked for if nothing came."""
+    last_stable_offset: int
+    """Behind the last record that may be read."""
+    aborted: tuple[tuple[int, int], ...]
+    """Producer ids and first offsets of aborted transactions, for the decoder."""
+
+
+async def fetch_chunk(
+    cluster: Cluster,
+    key: TopicPartition,
+    topic_id: str,
+    offset: int,
+    *,
+    max_bytes: int = MAX_BYTES,
+    read_committed: bool = True,
+) -> Chunk:
+    """What a partition has from `offset` on, in one answer; waited for a little if there is nothing."""
+    most = min(max_bytes, DEFAULT_LIMIT // 2)
+
+    def build(target: Target) -> FetchRequest:
+        if topic_id and (now := id_text(target.topic_id)) != topic_id:
+            raise RemadeTopicError(
+                f"topic {key.topic!r} was deleted and made again: its id was {topic_id} and is {now}"
+            )
+        wanted = FetchPartition(
+            partition=target.partition,
+            current_leader_epoch=target.leader_epoch,
+            fetch_offset=offset,
+            partition_max_bytes=most,
+        )
+        return FetchRequest(
+            max_wait_ms=MAX_WAIT_MS,
+            min_bytes=1,
+            max_bytes=most,
+            isolation_level=int(read_committed),
+            topics=[FetchTopic(topic=target.topic, topic_id=target.topic_id, partitions=[wanted])],
+        )
+
+    def read(response: FetchResponse, _: Target) -> Chunk:
+        return _read(response, key, offset)
+
+    terms = Terms(polling=True, hold_ms=MAX_WAIT_MS, timeout_ms=cluster.timeout_ms + MAX_WAIT_MS)
+    return await cluster.request_to_leader(key, build, read, terms=terms)
+
+
+def whole_batches(view: memoryview, offset: int) -> tuple[int, int]:
+    """How many of the bytes are whole batches, for a broker may cut the last one off (KIP-74), and where the next one
+    begins. What cannot be a batch is left for the decoder to refuse."""
+    position = 0
+    while len(view) - position >= HEADER.size:
+        header = read_header(view, position)
+        if header.size < HEADER.size:
+            return len(view), offset
+        if header.size > len(view) - position:
+            break
+        position += header.size
+        offset = max(offset, header.next_offset)
+    return position or len(view), offset
+
+
+def _read(response: FetchResponse, key: TopicPartition, offset: int) -> Chunk:
+    if response.error_code:
+        raise broker_error(response.error_code, f"a fetch of {key}")
+    for topic in response.responses:
+        for data in topic.partitions:
+            if data.partition_index != key.partition:
+                continue
+            if data.error_code:
+                about = f"offset {offset} of {key}" if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE else str(key)
+                raise broker_error(data.error_code, about)
+            view = memoryview(data.records if data.records is not None else b"")  # type: ignore[arg-type]
+            size, next_offset = whole_batches(view, offset)
+            stable = data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
+            aborted = tuple((each.producer_id, each.first_offset) for each in data.aborted_transactions or ())
+            return Chunk(view[:size], next_offset, stable, aborted)
+    # An answer without the partition, as one within a session could be, has nothing of it.
+    return Chunk(memoryview(b""), offset, -1, ())

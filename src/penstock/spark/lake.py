@@ -1,0 +1,286 @@
+"""The lake: a Delta table with what was archived of a topic, and how far that goes in each partition.
+
+The table alone knows how far: each commit carries, as application transactions of the Delta protocol, the end of every
+partition that it adds to. A commit that would add offsets twice or leave some out is not made.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from penstock.spark.lake_files import Manifest, parse_name
+from penstock.spark.planning import Range
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyarrow.fs import FileSystem
+
+TRIES: Final = 10
+"""How often a commit is tried while others, who optimize the table perhaps, commit as well."""
+
+
+class LakeError(Exception):
+    """The table is none of this topic, or cannot be added to."""
+
+
+class OverlapError(LakeError):
+    """The table is further, or not as far, as the offsets that were to be added begin: others archive as well."""
+
+
+@dataclass(slots=True, frozen=True)
+class Source:
+    """The topic that is archived. A topic that is deleted and made again has another id, and is another topic."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+
+    def key(self, partition: int) -> str:
+        """Under which the table keeps how far a partition is archived."""
+        return f"penstock:{self.topic}:{self.topic_id}:{partition}"
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r} (id {self.topic_id or 'unknown'})"
+
+
+@dataclass(slots=True, frozen=True)
+class LakeFile:
+    """A file of the table, as the table describes it; None where it does not."""
+
+    path: str
+    rows: int
+    size: int
+    partitions: tuple[int, int] | None
+    offsets: tuple[int, int] | None
+    times_ms: tuple[int, int] | None
+    """The first and the last, both included."""
+
+    def may_have(self, partition: int, *, start: int = 0, end: int | None = None) -> bool:
+        """Whether it may have offsets of a partition from `start` on, before `end`."""
+        if self.partitions is not None and not self.partitions[0] <= partition <= self.partitions[1]:
+            return False
+        return self.offsets is None or (self.offsets[1] >= start and (end is None or self.offsets[0] < end))
+
+
+class Lake:
+    """A version of the table. It stays as it is; `load` gets the present one."""
+
+    def __init__(self, path: str, table: "DeltaTable | None") -> None:
+        self.path = path
+        self._table = table
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The table in a folder, or under a URI; it need not be there yet."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        location = locate(path)
+        try:
+            table = DeltaTable(location)
+        except TableNotFoundError:
+            return cls(location, None)
+        _check_readable(location, table)
+        return cls(location, table)
+
+    @property
+    def exists(self) -> bool:
+        return self._table is not None
+
+    @property
+    def version(self) -> int:
+        return -1 if self._table is None else self._table.version()
+
+    @property
+    def id(self) -> str:
+        """Of the table, whatever its folder is called."""
+        return "" if self._table is None else str(self._table.metadata().id)
+
+    def ends(self, source: Source) -> dict[int, int]:
+        """The offset up to which each partition is archived, of those that have begun. LakeError if the table is one of
+        another topic."""
+        if self._table is None:
+            return {}
+        found = {number: self._table.transaction_version(source.key(number)) for number in range(source.partitions)}
+        ends = {number: end for number, end in found.items() if end is not None}
+        if not ends:
+            about = self._table.metadata().description or "something that penstock has not archived"
+            raise LakeError(
+                f"the table {self.path} does not belong to {source}: it has {about}. If the topic was deleted and made "
+                "again, archive the new one into another folder"
+            )
+        return ends
+
+    def files(self) -> list[LakeFile]:
+        """All files of this version."""
+        if self._table is None:
+            return []
+        import pyarrow as pa
+
+        told = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        return [
+            LakeFile(
+                path=each["path"],
+                rows=each["num_records"],
+                size=each["size_bytes"],
+                partitions=_span(each, "partition"),
+                offsets=_span(each, "offset"),
+                times_ms=_milliseconds(_span(each, "timestamp")),
+            )
+            for each in told
+        ]
+
+    def commit(
+        self,
+        source: Source,
+        ranges: Sequence[Range],
+        files: Sequence[Manifest],
+        *,
+        run: str,
+        lost: Sequence[Range] = (),
+    ) -> "Lake":
+        """Add files that have these ranges, one of each partition, and return the table as it then is. OverlapError if
+        the table does not end where a range begins; then nothing has happened. What is `lost` lies before the ranges
+        and is left out knowingly."""
+        from deltalake.exceptions import CommitFailedError
+
+        begins = {each.partition: each.start for each in (*ranges, *lost)}
+        lake = self
+        for _ in range(TRIES):
+            lake._check_begins(source, begins)
+            try:
+                lake._commit_once(source, ranges, files, run=run, lost=lost)
+            except CommitFailedError:
+                lake = Lake.load(self.path)
+                continue
+            return Lake.load(self.path)
+        raise LakeError(f"others commit to the table {self.path} all the time: stop them, and archive again")
+
+    def runs(self) -> set[str]:
+        """The archive runs that the table's history tells of."""
+        if self._table is None:
+            return set()
+        return {str(each["penstock.run"]) for each in self._table.history() if "penstock.run" in each}
+
+    def remove_leftovers(self, source: Source) -> list[str]:
+        """Delete files of runs that have ended before they could commit, and never will: the table has what they begin
+        with. Those of runs under way begin where the table ends, or later. Returns the names."""
+        filesystem, base = open_filesystem(self.path)
+        known, runs, ends = {each.path for each in self.files()}, self.runs(), self.ends(source)
+        gone = []
+        for name in list_names(filesystem, base):
+            told = parse_name(name)
+            if told is None or name in known or told.run in runs:
+                continue
+            if told.start < ends.get(told.partition, 0):
+                filesystem.delete_file(f"{base}/{name}")
+                gone.append(name)
+        return gone
+
+    def _check_begins(self, source: Source, begins: Mapping[int, int]) -> None:
+        ends = self.ends(source)
+        for number, begin in begins.items():
+            end = ends.get(number)
+            if end is not None and end != begin:
+                relation = "an overlap" if end > begin else "a gap"
+                raise OverlapError(
+                    f"{self.path} has partition {number} up to offset {end}, and offsets from {begin} on were to be "
+                    f"added: {relation}. Another archive run was faster; nothing was added, run it again"
+                )
+
+    def _commit_once(
+        self, source: Source, ranges: Sequence[Range], files: Sequence[Manifest], *, run: str, lost: Sequence[Range]
+    ) -> None:
+        from deltalake import CommitProperties, Schema, Transaction
+        from deltalake.exceptions import CommitFailedError, DeltaError
+        from deltalake.transaction import AddAction, create_table_with_add_actions
+
+        from penstock.spark.lake_files import arrow_schema
+
+        metadata: dict[str, Any] = {
+            "penstock.run": run,
+            "penstock.topic": source.topic,
+            "penstock.topicId": source.topic_id,
+            "penstock.ranges": [_told(each) for each in ranges],
+        }
+        if lost:
+            metadata["penstock.lost"] = [_told(each) for each in lost]
+        properties = CommitProperties(
+            custom_metadata=metadata,
+            # Whoever has committed meanwhile may have added the same offsets: that is looked at first.
+            max_commit_retries=0,
+            app_transactions=[Transaction(source.key(each.partition), each.end) for each in ranges],
+        )
+        now_ms = time.time_ns() // 1_000_000
+        adds = [AddAction(each.path, each.size, {}, now_ms, True, json.dumps(each.stats())) for each in files]
+        schema = Schema.from_arrow(arrow_schema())
+        if self._table is not None:
+            self._table.create_write_transaction([*adds], "append", schema, commit_properties=properties)
+            return
+        try:
+            create_table_with_add_actions(
+                self.path,
+                schema,
+                adds,
+                mode="error",
+                name=source.topic,
+                description=f"the archive of {source}",
+                commit_properties=properties,
+            )
+        except DeltaError as error:
+            if not isinstance(error, CommitFailedError) and not Lake.load(self.path).exists:
+                raise
+            raise CommitFailedError(str(error)) from error
+
+
+def locate(path: str | os.PathLike[str]) -> str:
+    """A folder as an absolute path, so that it is the same for all processes; a URI as it is."""
+    text = os.fspath(path)
+    return text.rstrip("/") if "://" in text else os.path.abspath(text)
+
+
+def open_filesystem(path: str) -> "tuple[FileSystem, str]":
+    """Where the table lies, for who writes and reads its files."""
+    from pyarrow.fs import FileSystem
+
+    found: tuple[FileSystem, str] = FileSystem.from_uri(path)
+    return found
+
+
+def list_names(filesystem: "FileSystem", base: str) -> list[str]:
+    """The names of the files right in a folder."""
+    from pyarrow.fs import FileSelector, FileType
+
+    listed = filesystem.get_file_info(FileSelector(base, allow_not_found=True))
+    return [each.base_name for each in listed if each.type == FileType.File]
+
+
+# What of the Delta protocol its readers must know; the others change what the rows of a file mean.
+_HARMLESS: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+
+
+def _check_readable(path: str, table: "DeltaTable") -> None:
+    protocol = table.protocol()
+    unknown = set(protocol.reader_features or ()) - _HARMLESS
+    if unknown or protocol.min_reader_version == 2:
+        what = ", ".join(sorted(unknown)) or "columnMapping"
+        raise LakeError(f"the table {path} uses {what}, which penstock does not read: use a table without it")
+
+
+def _told(each: Range) -> dict[str, int]:
+    return {"partition": each.partition, "start": each.start, "end": each.end}
+
+
+def _span(told: Mapping[str, Any], column: str) -> Any:
+    first, last = told.get(f"min.{column}"), told.get(f"max.{column}")
+    return None if first is None or last is None else (first, last)
+
+
+def _milliseconds(span: Any) -> tuple[int, int] | None:
+    if span is None:
+        return None
+    first, last = (round(each.timestamp() * 1000) for each in span)
+    return first, last

@@ -1,0 +1,149 @@
+"""What a batch reads and how it is shared out over tasks: rules alone, nothing is asked of a broker."""
+
+import heapq
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import TypeVar
+
+from penstock.client.metadata import TopicPartition
+from penstock.spark.offsets import Offsets
+
+K = TypeVar("K", bound=Hashable)
+
+
+class PlanError(ValueError):
+    """The offsets of a batch do not go together."""
+
+
+@dataclass(slots=True, frozen=True)
+class Range:
+    """Offsets of one partition, the end not among them."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        """How many offsets; of records there may be fewer."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"offsets {self.start} to {self.end} of {self.key}"
+
+
+def plan_ranges(start: Offsets, end: Offsets, *, may_go_back: bool = False) -> list[Range]:
+    """What lies between two offsets, by partition. A partition that the start does not know is read from 0 on, and so
+    is all of a topic that was deleted and made again.
+
+    An end before the start is an error, unless the log was cut off and the user has agreed to go on (`may_go_back`).
+    """
+    # Of the first batch the end is believed, for its start may be another one by now.
+    start = end if end.is_initial else end.begin or start
+    ranges = []
+    for key, last in sorted(end.positions.items()):
+        topic_id = end.topic_ids.get(key.topic, "")
+        first = start.positions.get(key, 0) if topic_id == start.topic_ids.get(key.topic, topic_id) else 0
+        if first > last and not may_go_back:
+            raise PlanError(
+                f"{key} would be read from offset {first} to {last}: an end before the start. The checkpoint is one of "
+                "another topic or cluster, or the log was cut off; start with a new checkpoint"
+            )
+        if first < last:
+            ranges.append(Range(key.topic, topic_id, key.partition, first, last))
+    return ranges
+
+
+def limit(
+    start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int
+) -> dict[TopicPartition, int]:
+    """Ends that lie `most` offsets behind the starts in sum: each partition gets its share by what waits in it, and one
+    offset at least."""
+    waiting = {key: last - start.get(key, 0) for key, last in latest.items() if last > start.get(key, 0)}
+    shares = share(most, waiting)
+    return {key: start.get(key, 0) + shares[key] if key in shares else last for key, last in latest.items()}
+
+
+def limit_bytes(
+    start: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    most: int,
+    bytes_each: Mapping[TopicPartition, float],
+) -> dict[TopicPartition, int]:
+    """The same for bytes, of which a record of each partition has about `bytes_each`; one that is not there is like the
+    others."""
+    usual = sum(bytes_each.values()) / len(bytes_each) if bytes_each else 1.0
+    waiting = {key: last - start.get(key, 0) for key, last in latest.items() if last > start.get(key, 0)}
+    sizes = {key: max(1, round(count * bytes_each.get(key, usual))) for key, count in waiting.items()}
+    shares = share(most, sizes)
+    ends = dict(latest)
+    for key, count in waiting.items():
+        if shares[key] < sizes[key]:
+            ends[key] = start.get(key, 0) + min(count, max(1, int(shares[key] / bytes_each.get(key, usual))))
+    return ends
+
+
+def share(most: int, wanted: Mapping[K, int]) -> dict[K, int]:
+    """Parts of `most` in proportion to what is wanted. Nobody gets nothing, so if there are more that want something
+    than there is, it becomes more."""
+    total = sum(wanted.values())
+    if total <= most:
+        return dict(wanted)
+    shares = {key: max(1, count * most // total) for key, count in wanted.items() if count > 0}
+    left = most - sum(shares.values())
+    if left > 0:
+        # What rounding has left goes to those that it cost most.
+        rounded = [key for key in shares if wanted[key] * most >= total]
+        for key in sorted(rounded, key=lambda key: wanted[key] * most % total, reverse=True)[:left]:
+            shares[key] += 1
+    elif left < 0:
+        # What the smallest got beyond their share comes from the largest.
+        for key in sorted(shares, key=lambda key: shares[key], reverse=True):
+            given = min(-left, shares[key] - 1)
+            shares[key] -= given
+            left += given
+    return shares
+
+
+def split(
+    ranges: Sequence[Range],
+    *,
+    min_parts: int | None = None,
+    max_records: int | None = None,
+    max_bytes: int | None = None,
+    bytes_each: Mapping[TopicPartition, float] | None = None,
+) -> list[Range]:
+    """The ranges cut into parts for the tasks: none larger than a maximum, and `min_parts` of them if there are so many
+    offsets; the largest are cut first."""
+    counts = []
+    for each in ranges:
+        count = 1 if max_records is None else -(-each.size // max_records)
+        if max_bytes is not None:
+            count = max(count, ceil(each.size * (bytes_each or {}).get(each.key, 1.0) / max_bytes))
+        counts.append(min(count, each.size))
+    if min_parts is not None:
+        # By the size of a part as it is now.
+        largest = [(-each.size / count, index) for index, (each, count) in enumerate(zip(ranges, counts, strict=True))]
+        heapq.heapify(largest)
+        missing = min_parts - sum(counts)
+        while missing > 0 and largest:
+            index = heapq.heappop(largest)[1]
+            if counts[index] < ranges[index].size:
+                counts[index] += 1
+                missing -= 1
+                heapq.heappush(largest, (-ranges[index].size / counts[index], index))
+    return [part for each, count in zip(ranges, counts, strict=True) for part in _cut(each, count)]
+
+
+def _cut(whole: Range, count: int) -> Iterable[Range]:
+    for index in range(count):
+        first = whole.start + whole.size * index // count
+        last = whole.start + whole.size * (index + 1) // count
+        yield replace(whole, start=first, end=last)

@@ -1,0 +1,227 @@
+"""A task's work: fetch a range of offsets, one answer ahead, and decode it into Arrow record batches."""
+
+import ctypes
+import gc
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.client import admin
+from penstock.client.admin import EARLIEST, LATEST
+from penstock.client.errors import BrokerError, CorruptBatchError, UnknownTopicError, unwrap
+from penstock.protocol.columns import Columns, Impl, decode_pieces, to_arrow
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.errors import DecodeError
+from penstock.spark.connecting import Link, connect
+from penstock.spark.fetching import MAX_BYTES, Chunk, RemadeTopicError, fetch_chunk
+from penstock.spark.options import SourceOptions
+from penstock.spark.planning import Range
+from penstock.spark.positions import DataLossError, report_loss
+from penstock.spark.schema import decoded_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_ROWS: Final = 20_000
+"""Rows of a record batch: below 2,000 Spark's cost for each shows, and far above nothing is gained."""
+ROWS_FOR_NUMBA: Final = 1_000_000
+"""From how many rows on it pays for a process to load Numba."""
+
+
+def read_range(options: SourceOptions, wanted: Range, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+    """The records of a range, as record batches of the schema. Offsets that compaction took, control records and
+    records of aborted transactions are left out."""
+    _settle_in()
+    fetcher = _Fetcher(options, wanted, connect(options.settings))
+    names = decoded_names(schema.names)
+    columns = {*names, "offset"} - {"topic", "partition"}
+    try:
+        for first_offset, chunk in fetcher:
+            try:
+                pieces = decode_pieces(
+                    chunk.data,
+                    columns=columns,
+                    start_offset=first_offset,
+                    aborted=chunk.aborted,
+                    is_verified=not fetcher.checks_crcs,
+                    impl=_decoder.impl(wanted.size),
+                )
+                for piece in pieces:
+                    _decoder.rows += piece.count
+                    yield from _to_batches(piece, names, wanted, schema)
+            except DecodeError as error:
+                raise CorruptBatchError(
+                    f"{wanted.key}: what was fetched from offset {first_offset} on is damaged ({error}); run the query "
+                    "again, and if it stays so, the broker's disk is to blame: restore the partition"
+                ) from error
+    finally:
+        fetcher.close()
+
+
+class _Fetcher:
+    """The answers that a range needs: each with the offset that was asked for, in order. While one is decoded, the next
+    is on its way."""
+
+    def __init__(self, options: SourceOptions, wanted: Range, link: Link) -> None:
+        self._options = options
+        self._wanted = wanted
+        self._link = link
+        self._max_bytes = (
+            link.settings.max_partition_fetch_bytes if "max.partition.fetch.bytes" in options.settings else MAX_BYTES
+        )
+        self.checks_crcs = link.settings.check_crcs
+        self._position = wanted.start
+        self._coming = self._ask()
+        self._patience = _Patience(link.settings.default_api_timeout_ms)
+
+    def __iter__(self) -> Iterator[tuple[int, Chunk]]:
+        while self._position < self._wanted.end:
+            try:
+                chunk = self._coming.result()
+            except (BrokerError, RemadeTopicError) as error:
+                self._skip(error)
+                continue
+            first_offset, self._position = self._position, max(self._position, chunk.next_offset)
+            if self._position == first_offset:
+                self._check_end(chunk)
+            if self._position < self._wanted.end:
+                self._coming = self._ask()
+            if self._position > first_offset:
+                self._patience.renew()
+                yield first_offset, chunk
+
+    def close(self) -> None:
+        self._coming.cancel()
+
+    def _ask(self) -> Any:
+        wanted = self._wanted
+        return self._link.submit(
+            fetch_chunk(
+                self._link.cluster,
+                wanted.key,
+                wanted.topic_id,
+                self._position,
+                max_bytes=self._max_bytes,
+                read_committed=self._options.reads_committed,
+            )
+        )
+
+    def _skip(self, error: BrokerError | RemadeTopicError) -> None:
+        """Go on behind what is gone, if the user says so and it is gone."""
+        if isinstance(error, UnknownTopicError | RemadeTopicError):
+            report_loss(f"{self._rest()} cannot be read: {error}", self._options)
+            self._position = self._wanted.end
+            return
+        if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise error
+        first, last = self._link.run(self._log_range())
+        if first > self._position:
+            until = min(first, self._wanted.end)
+            report_loss(
+                f"offsets {self._position} to {until} of {self._wanted.key} are gone: retention, or somebody who "
+                f"deleted records, was faster than the query; the log begins at {first} now",
+                self._options,
+            )
+            self._position = until
+        elif last < self._wanted.end and last <= self._position:
+            self._lose_end(last)
+        # Else it was so for a moment, while leadership changed.
+        if self._position < self._wanted.end:
+            self._patience.spend(f"{self._rest()}: {error}")
+            self._coming = self._ask()
+
+    def _check_end(self, chunk: Chunk) -> None:
+        """Nothing came: the log may be shorter for a moment, while leadership changes, or was cut off."""
+        if self._patience.is_over and 0 <= chunk.last_stable_offset < self._wanted.end:
+            self._lose_end(chunk.last_stable_offset)
+        else:
+            self._patience.spend(f"{self._rest()} do not come")
+
+    def _lose_end(self, last: int) -> None:
+        report_loss(f"{self._rest()} are gone: the log ends at {last} now, it was cut off", self._options)
+        self._position = self._wanted.end
+
+    def _rest(self) -> str:
+        return f"offsets {self._position} to {self._wanted.end} of {self._wanted.key}"
+
+    async def _log_range(self) -> tuple[int, int]:
+        key, cluster = self._wanted.key, self._link.cluster
+        first = unwrap(await admin.list_offsets(cluster, {key: EARLIEST}))[key]
+        last = unwrap(await admin.list_offsets(cluster, {key: LATEST}))[key]
+        return first.offset, last.offset
+
+
+@dataclass(slots=True)
+class _Decoder:
+    """Which decoder to use: Numba's is faster, and takes seconds to load in each process."""
+
+    rows: int = 0
+    """Decoded in this process up to now."""
+
+    def impl(self, size: int) -> Impl:
+        return "auto" if self.rows + size >= ROWS_FOR_NUMBA else "numpy"
+
+
+_decoder: Final = _Decoder()
+
+
+class _Patience:
+    """How long a task tries without getting on."""
+
+    def __init__(self, limit_ms: int) -> None:
+        self._limit_ms = limit_ms
+        self.renew()
+
+    def renew(self) -> None:
+        self._until = time.monotonic() + self._limit_ms / 1000
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self._until
+
+    def spend(self, why: str) -> None:
+        if self.is_over:
+            raise DataLossError(f"{why}, for {self._limit_ms} ms now: look at the partition's leader, and try again")
+
+
+def _to_batches(
+    piece: Columns, names: dict[str, str], wanted: Range, schema: "pa.Schema"
+) -> Iterator["pa.RecordBatch"]:
+    import numpy as np
+    import pyarrow.compute as pc
+
+    assert piece.offset is not None, "it is always decoded"
+    count = int(np.searchsorted(piece.offset, wanted.end)) if piece.count else 0
+    if not count:
+        return
+    whole = to_arrow(piece, names, topic=wanted.topic, partition=wanted.partition)
+    if "headers" in names:
+        # As in Spark's Kafka source: no headers are null, and no empty list.
+        index = whole.schema.get_field_index("headers")
+        headers = whole.column(index)
+        is_empty = pc.equal(pc.list_value_length(headers), 0)
+        whole = whole.set_column(index, schema.field("headers"), pc.if_else(is_empty, None, headers))
+    if not whole.schema.equals(schema):
+        whole = whole.cast(schema)
+    for start in range(0, count, MAX_ROWS):
+        yield whole.slice(start, min(MAX_ROWS, count - start))
+
+
+@cache
+def _settle_in() -> None:
+    """Once in a process: what was imported stays, so the collector need not look at it after every task; and buffers of
+    megabytes come and go all the time, so their memory is kept and not fetched from the kernel again, page by page."""
+    gc.freeze()
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        # Other C libraries than GNU's have no such knobs.
+        if hasattr(library, "mallopt"):
+            for knob, value in _MALLOC.items():
+                library.mallopt(knob, value)
+
+
+# M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of malloc.h: reading is a quarter cheaper with them.
+_MALLOC: Final = {-3: 32 << 20, -1: 256 << 20, -8: 1}

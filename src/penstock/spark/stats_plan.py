@@ -1,0 +1,110 @@
+"""What statistics read: of each partition what its log has, which tells most, and from the lake what is older."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.client import admin
+from penstock.client.admin import EARLIEST, LATEST
+from penstock.client.cluster import Cluster
+from penstock.client.errors import unwrap
+from penstock.client.metadata import TopicPartition
+from penstock.spark import planning, positions
+from penstock.spark.lake import Lake, LakeError, Source
+from penstock.spark.options import SourceOptions
+from penstock.spark.planning import Range
+
+TASK_BYTES: Final = 32 * 1024 * 1024
+"""About as much is one task's, so that progress shows."""
+
+
+@dataclass(slots=True, frozen=True)
+class Piece:
+    """A task's share of a partition."""
+
+    range: Range
+    lake: str | None = None
+    """The table to read it from; None for the log."""
+    archived_in: str | None = None
+    """The table that may have what is deleted from the log meanwhile."""
+    is_lead: bool = False
+    """Whether it is the first of the partition's log."""
+    is_from_beginning: bool = False
+    """Whether that begins at 0."""
+
+
+@dataclass(slots=True, frozen=True)
+class Scope:
+    """The records of these times, in milliseconds, the second not among them."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+def load_lake(path: str) -> Lake:
+    lake = Lake.load(path)
+    if not lake.exists:
+        raise LakeError(f"there is no table in {lake.path}: archive the topic first, or leave the lake out")
+    return lake
+
+
+async def plan(
+    cluster: Cluster, options: SourceOptions, source: Source, lake: Lake | None, scope: Scope, *, min_parts: int
+) -> list[Piece]:
+    """The pieces of a topic. What neither the log nor the lake has is left out."""
+    keys = [TopicPartition(source.topic, number) for number in range(source.partitions)]
+    first = await positions.list_ends(cluster, dict.fromkeys(keys, EARLIEST), options)
+    last = await positions.list_ends(cluster, dict.fromkeys(keys, LATEST), options)
+    starts = await _starts(cluster, first, last, scope)
+    live = [
+        Range(source.topic, source.topic_id, key.partition, starts[key], last[key])
+        for key in keys
+        if starts[key] < last[key]
+    ]
+    sizes = await positions.probe_sizes(cluster, {each.key: each.start for each in live})
+    parts = planning.split(live, min_parts=min_parts, max_bytes=TASK_BYTES, bytes_each=sizes)
+    begins = {each.key: each.start for each in live}
+    from_log = [
+        Piece(
+            each,
+            archived_in=None if lake is None else lake.path,
+            is_lead=each.start == begins[each.key],
+            is_from_beginning=each.start == 0,
+        )
+        for each in parts
+    ]
+    return from_log if lake is None else [*_plan_lake(lake, source, first, scope), *from_log]
+
+
+async def _starts(
+    cluster: Cluster, first: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int], scope: Scope
+) -> dict[TopicPartition, int]:
+    """Before these offsets no record is young enough."""
+    if scope.since_ms is None:
+        return dict(first)
+    listed = unwrap(await admin.list_offsets(cluster, dict.fromkeys(first, scope.since_ms)))
+    return {key: max(first[key], listed[key].offset) if listed[key].offset >= 0 else last[key] for key in first}
+
+
+def _plan_lake(lake: Lake, source: Source, first: Mapping[TopicPartition, int], scope: Scope) -> list[Piece]:
+    files = [each for each in lake.files() if _may_have(each.times_ms, scope)]
+    pieces = []
+    for number, archived in lake.ends(source).items():
+        end = min(archived, first[TopicPartition(source.topic, number)])
+        mine = [each for each in files if each.may_have(number, end=end)]
+        if not mine:
+            continue
+        start = min(0 if each.offsets is None else each.offsets[0] for each in mine)
+        whole = Range(source.topic, source.topic_id, number, start, end)
+        size = sum(each.size for each in mine)
+        parts = planning.split([whole], max_bytes=TASK_BYTES, bytes_each={whole.key: size / max(1, whole.size)})
+        pieces += [Piece(each, lake=lake.path) for each in parts]
+    return pieces
+
+
+def _may_have(times_ms: tuple[int, int] | None, scope: Scope) -> bool:
+    if times_ms is None:
+        return True
+    return (scope.since_ms is None or times_ms[1] >= scope.since_ms) and (
+        scope.until_ms is None or times_ms[0] < scope.until_ms
+    )

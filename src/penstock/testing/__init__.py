@@ -1,0 +1,25 @@
+"""The production broker as an object in your tests: pytest fixtures, a virtual clock, faults on purpose."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.testing.broker import Broker
+    from penstock.testing.clock import Clock
+    from penstock.testing.faults import Fault, Faults
+
+__all__ = ["Broker", "Clock", "Fault", "Faults"]
+
+_MODULES = {"Broker": "broker", "Clock": "clock", "Fault": "faults", "Faults": "faults"}
+
+
+def __getattr__(name: str) -> object:
+    # pytest imports this package with the plugin that it finds, also for those who never start a broker.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
