@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Final, Protocol
 
@@ -34,6 +35,8 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schemas.groups import JoinGroupRequestProtocol, JoinGroupResponse, SyncGroupRequestAssignment
 
 logger = logging.getLogger(__name__)
+
+JOIN_END_MS: Final = 3_000
 
 _NO_GENERATION: Final = -1
 
@@ -131,6 +134,7 @@ class Membership:
         """Set unless a join is under way."""
         self._joined.set()
         self._in_callback = False
+        self._is_stopped = False
         self._last_sign: object = None
         self._last_sign_at = self._loop.time()
         self._failures = 0
@@ -168,7 +172,7 @@ class Membership:
         """A commit was refused: see `committing.Group`. Only while a cooperative group rebalances does it help to wait:
         we keep most of what we have, and will have it in the next generation."""
         self._heard(code, identity)
-        if self._in_callback or not self._is_cooperative:
+        if self._in_callback or self._is_stopped or not self._is_cooperative:
             return False
         if self._joined.is_set():
             # The plan may have come just now.
@@ -179,10 +183,17 @@ class Membership:
         return self.identity not in (None, identity)
 
     async def stop(self) -> None:
-        """No more of it, though the group does not know yet."""
+        """No more of it, though the group does not know yet. Who has partitions and is joining cannot commit before the
+        join is over: that is waited for, for a moment."""
+        if self._state is State.JOINING and self._owner.owned:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(JOIN_END_MS / 1000):
+                    await self._joined.wait()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._is_stopped = True
+        self._joined.set()
 
     async def leave(self, reason: str) -> None:
         """Tell the group, unless we are to come back under the same name; it is no matter if that fails."""
