@@ -12,7 +12,7 @@ fuzzing := .venv/.fuzz
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
 
-demo: $(dev) ## serve a Kafka client, then write, read, truncate and recover a log
+demo: $(dev) ## serve a Kafka client, write, truncate and recover a log, and count it all on Spark
 	@$(python) -m tools.demo
 
 test: $(dev) ## run the tests on two cores (with real clients: JDK, Maven, Node, kcat)
@@ -23,6 +23,10 @@ test: $(dev) ## run the tests on two cores (with real clients: JDK, Maven, Node,
 test-kafka: $(dev) ## run the SDK's tests against an Apache Kafka (JDK, Maven)
 	@tools/setup_debian.sh java mvn
 	@PENSTOCK_TEST_KAFKA=1 $(python) -m pytest --quiet --override-ini timeout=900 tests/kafka
+
+test-spark: $(dev) ## run all tests that start Spark, of which `make test` has a few (6 minutes; JDK)
+	@tools/setup_debian.sh java
+	@PENSTOCK_TEST_SPARK=1 $(python) -m pytest --quiet tests/spark tests/cli tests/docs tests/tools
 
 test-spark-cluster: $(dev) ## run source, sink and archive on a Spark cluster and kill its executors (2 minutes; JDK)
 	@tools/setup_debian.sh java
@@ -91,4 +95,4 @@ $(fuzzing): $(dev)
 	@$(install) --group fuzz
 	@touch $@
 
-.PHONY: help demo test test-kafka test-spark-cluster test-spark-connector check soak bench bench-peers bench-growth fuzz fixtures fmt clean
+.PHONY: help demo test test-kafka test-spark test-spark-cluster test-spark-connector check soak bench bench-peers bench-growth fuzz fixtures fmt clean

@@ -1,4 +1,5 @@
-"""Prints the matrix of clients behind the results of the tests that are its cells."""
+"""Prints the matrix of clients behind the results of the tests that are its cells; leaves the long tests of Spark to
+`make test-spark`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +8,11 @@ import pytest
 
 from tests.clients import matrix
 from tests.clients.matrix import Cell
+from tests.spark import short
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    short.leave_out(config, items)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -10,6 +10,7 @@ from penstock.client.errors import (
     ClientError,
     CommitFailedError,
 )
+from penstock.client.membership import State
 from penstock.client.settings import SettingsError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker
@@ -72,8 +73,11 @@ async def test_an_assignor_may_be_the_users_own(broker: Broker) -> None:
             return sorted([len(one.assignment), len(two.assignment)]) == [0, 3]
 
         await polling_until(is_settled, one, two)
-        described = await stage.describe()
+        # With one of them it looks settled too, and then the other one joins.
+        while (described := await stage.describe()).state != "Stable" or len(described.members) < 2:
+            await asyncio.gather(one.poll(timeout_ms=50), two.poll(timeout_ms=50))
         assert described.protocol == "backwards"
+        await polling_until(is_settled, one, two)
     with pytest.raises(SettingsError, match="there is no assignor 'sideways': use range"):
         stage.consumer(assignors=["sideways"])
 
@@ -176,3 +180,20 @@ async def test_an_iteration_counts_as_polling_with_every_message(broker: Broker)
                 if message.offset == 20:
                     break
             assert leaves.struck == 0
+
+
+@in_loop
+async def test_who_is_closed_in_the_middle_of_a_join_still_commits(broker: Broker) -> None:
+    stage = Stage(broker, partitions=2)
+    strategy = {"partition_assignment_strategy": ["cooperative-sticky"], "auto_commit_interval_ms": 60_000}
+    async with stage.consumer(**strategy) as consumer:
+        works = consumer._start()
+        with broker.faults.delay_replies("200 ms", api="JoinGroup"):
+            async with stage.consumer(**strategy) as other:
+                await balanced(stage, consumer, other)
+                await stage.fill(10)
+                await read(consumer, 10)
+                [mine] = consumer.assignment
+            await until(lambda: works._reader._state is State.JOINING)  # type: ignore[union-attr]
+            await consumer.close()
+    assert (await stage.committed())[mine.partition] == 10

@@ -4,6 +4,8 @@ import ast
 import asyncio
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from textwrap import dedent
@@ -62,6 +64,13 @@ def run(pieces: Iterable[tuple[str, str, int]], bootstrap: str, names: dict[str,
 
     asyncio.run(run_all())
     return namespace
+
+
+def run_apart(pieces: Iterable[tuple[str, str, int]], bootstrap: str) -> None:
+    """The same in a process of its own, for what leaves something behind in its process, such as a JVM."""
+    program = f"from tests.docs.running import run; run({list(pieces)!r}, {bootstrap!r})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def _compile(code: str, file: str, line: int) -> CodeType:

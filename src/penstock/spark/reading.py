@@ -35,7 +35,7 @@ def read_range(options: SourceOptions, wanted: Range, schema: "pa.Schema") -> It
     """The records of a range, as record batches of the schema. Offsets that compaction took, control records and
     records of aborted transactions are left out."""
     _settle_in()
-    fetcher = _Fetcher(options, wanted, connect(options.settings))
+    fetcher = Fetcher(options, wanted, connect(options.settings))
     names = decoded_names(schema.names)
     columns = {*names, "offset"} - {"topic", "partition"}
     try:
@@ -61,7 +61,7 @@ def read_range(options: SourceOptions, wanted: Range, schema: "pa.Schema") -> It
         fetcher.close()
 
 
-class _Fetcher:
+class Fetcher:
     """The answers that a range needs: each with the offset that was asked for, in order. While one is decoded, the next
     is on its way."""
 

@@ -17,7 +17,7 @@ from penstock.spark.lake_reading import read_present_rows
 from penstock.spark.options import SourceOptions
 from penstock.spark.planning import Range
 from penstock.spark.positions import DataLossError
-from penstock.spark.reading import _Fetcher
+from penstock.spark.reading import Fetcher
 from penstock.spark.stats_audit import Auditor, Finding, Kind, Part, Span
 from penstock.spark.stats_plan import Piece, Scope
 from penstock.spark.stats_tally import Tally, make_rows
@@ -70,7 +70,7 @@ def _scan_log(job: Job, piece: Piece, tally: Tally, auditor: Auditor) -> "Iterat
     options = replace(job.options, fails_on_data_loss=piece.archived_in is not None)
     position, end = piece.range.start, piece.range.end
     while position < end:
-        fetcher = _Fetcher(options, replace(piece.range, start=position), connect(options.settings))
+        fetcher = Fetcher(options, replace(piece.range, start=position), connect(options.settings))
         try:
             for first_offset, chunk in fetcher:
                 _add_chunk(tally, auditor, piece.range, first_offset, chunk, checks_crcs=fetcher.checks_crcs)
