@@ -50,7 +50,7 @@ soak: $(dev) ## kill brokers, take their power, compact millions of updates, all
 		tests/system/test_crashes.py tests/system/test_power_loss.py tests/system/test_compaction.py \
 		tests/clients/test_groups.py
 
-bench: $(dev) ## measure the broker beside a C program, codec and log beside their peers (5 minutes; C compiler)
+bench: $(dev) ## measure the broker beside a C program, codec, log and SDK beside their peers (10 minutes; C compiler)
 	@tools/setup_debian.sh cc
 	@$(python) -m benchmarks
 
