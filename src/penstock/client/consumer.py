@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeAlias, overload
 
 from penstock.client.admin import EARLIEST, LATEST
 from penstock.client.arrow_polling import MAX_RECORDS as MAX_ARROW_RECORDS
@@ -24,16 +24,13 @@ from penstock.client.opening import open_cluster, to_milliseconds
 from penstock.client.ownership import Listener, Listeners
 from penstock.client.progress import log_failure
 from penstock.client.pushing import CREDITS, Ack, OrderedBy, Pusher, PushOptions
-from penstock.client.serializers import BYTES, Deserializer
+from penstock.client.serializers import ANY_BYTES, Deserializer, K, V
 from penstock.client.settings import ConsumerSettings, Delivery, Profile, SettingsError, read_settings
 from penstock.client.subscription import Reading, Subscription, Wanted
 from penstock.machines.assignors import BY_NAME, Assignor
 
 if TYPE_CHECKING:
     import pyarrow
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 POLL_TIMEOUT_MS: Final = 1_000
 """How long a poll waits for messages, unless told."""
@@ -67,59 +64,11 @@ class Consumer(Generic[K, V]):
                 break
     """
 
-    @overload
-    def __init__(
-        self: "Consumer[bytes | None, bytes | None]",
-        *topics: str | re.Pattern[str] | Mapping[str, Any],
-        assignors: Sequence[str | Assignor] = (),
-        profile: Profile | None = None,
-        delivery: Delivery | None = None,
-        dedup: Deduplicator | None = None,
-        **settings: Any,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: "Consumer[K | None, V | None]",
-        *topics: str | re.Pattern[str] | Mapping[str, Any],
-        key_deserializer: Deserializer[K],
-        value_deserializer: Deserializer[V],
-        assignors: Sequence[str | Assignor] = (),
-        profile: Profile | None = None,
-        delivery: Delivery | None = None,
-        dedup: Deduplicator | None = None,
-        **settings: Any,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: "Consumer[bytes | None, V | None]",
-        *topics: str | re.Pattern[str] | Mapping[str, Any],
-        value_deserializer: Deserializer[V],
-        assignors: Sequence[str | Assignor] = (),
-        profile: Profile | None = None,
-        delivery: Delivery | None = None,
-        dedup: Deduplicator | None = None,
-        **settings: Any,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: "Consumer[K | None, bytes | None]",
-        *topics: str | re.Pattern[str] | Mapping[str, Any],
-        key_deserializer: Deserializer[K],
-        assignors: Sequence[str | Assignor] = (),
-        profile: Profile | None = None,
-        delivery: Delivery | None = None,
-        dedup: Deduplicator | None = None,
-        **settings: Any,
-    ) -> None: ...
-
     def __init__(
         self,
         *topics: str | re.Pattern[str] | Mapping[str, Any],
-        key_deserializer: Deserializer[Any] = BYTES,
-        value_deserializer: Deserializer[Any] = BYTES,
+        key_deserializer: Deserializer[K] = ANY_BYTES,
+        value_deserializer: Deserializer[V] = ANY_BYTES,
         assignors: Sequence[str | Assignor] = (),
         profile: Profile | None = None,
         delivery: Delivery | None = None,
@@ -234,7 +183,7 @@ class Consumer(Generic[K, V]):
 
     async def poll(
         self, max_records: int | None = None, *, timeout_ms: float | None = POLL_TIMEOUT_MS
-    ) -> list[Message[K, V]]:
+    ) -> list[Message[K | None, V | None]]:
         """Messages that have come, at most `max_records` (500, or what `max_poll_records` says), those of each
         partition in order; none, if there are none within the time. None as timeout waits as long as it takes.
 
@@ -285,27 +234,27 @@ class Consumer(Generic[K, V]):
     @overload
     async def push(
         self,
-        callback: Callable[[Message[K, V]], object],
+        callback: Callable[[Message[K | None, V | None]], object],
         *,
         credits: int = CREDITS,
         lists: Literal[False] = False,
         concurrency: int = 1,
         ordered_by: OrderedBy = "partition",
         ack: Literal["return"] = "return",
-        on_error: Callable[[Message[K, V], Exception], object] | None = None,
+        on_error: Callable[[Message[K | None, V | None], Exception], object] | None = None,
     ) -> None: ...
 
     @overload
     async def push(
         self,
-        callback: Callable[[list[Message[K, V]]], object],
+        callback: Callable[[list[Message[K | None, V | None]]], object],
         *,
         credits: int = CREDITS,
         lists: Literal[True],
         concurrency: int = 1,
         ordered_by: OrderedBy = "partition",
         ack: Literal["return"] = "return",
-        on_error: Callable[[list[Message[K, V]], Exception], object] | None = None,
+        on_error: Callable[[list[Message[K | None, V | None]], Exception], object] | None = None,
     ) -> None: ...
 
     @overload
@@ -417,7 +366,7 @@ class Consumer(Generic[K, V]):
             max_wait_ms=max_wait_ms,
         )
 
-    async def get(self, message_id: MessageId | str) -> Message[K, V] | None:
+    async def get(self, message_id: MessageId | str) -> Message[K | None, V | None] | None:
         """One message by its id, or the id's text: of any topic, whatever is assigned and whatever polls return. None:
         it is gone, by retention or compaction.
 
@@ -451,7 +400,7 @@ class Consumer(Generic[K, V]):
         self._start()
         return self
 
-    async def __anext__(self) -> Message[K, V]:
+    async def __anext__(self) -> Message[K | None, V | None]:
         """It asks for the next message when it is through with the one before."""
         works = self._works
         if works is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from time import time_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from penstock.client import admin
 from penstock.client.accumulator import BATCH_COST_BYTES, Memory
@@ -20,7 +20,7 @@ from penstock.client.opening import given_settings, open_cluster
 from penstock.client.partitioning import STICKY, Partitioner
 from penstock.client.partitioning import partitioner as choice_of
 from penstock.client.sending import REQUEST_BYTES, Sender
-from penstock.client.serializers import BYTES, Serializer
+from penstock.client.serializers import ANY_BYTES, K, Serializer, V
 from penstock.client.settings import Delivery, ProducerSettings, Profile, SettingsError, read_settings
 from penstock.protocol.compression import compress
 from penstock.protocol.error_codes import ErrorCode
@@ -28,9 +28,6 @@ from penstock.protocol.errors import EncodeError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 NEW_BATCH_BYTES: Final = BATCH_COST_BYTES + HEADER_BYTES
 
@@ -45,65 +42,13 @@ class Producer(Generic[K, V]):
             print(where.partition, where.offset)
     """
 
-    @overload
     def __init__(
         self,
         bootstrap: str | Mapping[str, Any] | None = None,
         /,
         *,
-        key_serializer: Serializer[K],
-        value_serializer: Serializer[V],
-        partitioner: str | Partitioner | None = None,
-        profile: Profile | None = None,
-        delivery: Delivery | None = None,
-        **settings: Any,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: "Producer[bytes, V]",
-        bootstrap: str | Mapping[str, Any] | None = None,
-        /,
-        *,
-        value_serializer: Serializer[V],
-        partitioner: str | Partitioner | None = None,
-        profile: Profile | None = None,
-        delivery: Delivery | None = None,
-        **settings: Any,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: "Producer[K, bytes]",
-        bootstrap: str | Mapping[str, Any] | None = None,
-        /,
-        *,
-        key_serializer: Serializer[K],
-        partitioner: str | Partitioner | None = None,
-        profile: Profile | None = None,
-        delivery: Delivery | None = None,
-        **settings: Any,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: "Producer[bytes, bytes]",
-        bootstrap: str | Mapping[str, Any] | None = None,
-        /,
-        *,
-        partitioner: str | Partitioner | None = None,
-        profile: Profile | None = None,
-        delivery: Delivery | None = None,
-        **settings: Any,
-    ) -> None: ...
-
-    def __init__(
-        self,
-        bootstrap: str | Mapping[str, Any] | None = None,
-        /,
-        *,
-        key_serializer: Serializer[Any] = BYTES,
-        value_serializer: Serializer[Any] = BYTES,
+        key_serializer: Serializer[K] = ANY_BYTES,
+        value_serializer: Serializer[V] = ANY_BYTES,
         partitioner: str | Partitioner | None = None,
         profile: Profile | None = None,
         delivery: Delivery | None = None,
@@ -122,7 +67,7 @@ class Producer(Generic[K, V]):
             raise SettingsError(f"compression.level is {self.settings.compression_level!r}: {error}") from None
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
         # Bytes, which most applications send, need no call.
-        self._is_key_raw, self._is_value_raw = key_serializer is BYTES, value_serializer is BYTES
+        self._is_key_raw, self._is_value_raw = key_serializer is ANY_BYTES, value_serializer is ANY_BYTES
         self._is_named = isinstance(chosen, str)
         self._is_sticky = chosen in STICKY
         self._quick_size = self.settings.max_request_size - REQUEST_BYTES - HEADER_BYTES

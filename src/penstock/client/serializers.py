@@ -1,8 +1,18 @@
 """From the user's keys and values to bytes and back: bytes, text, JSON, or anything of the user's own."""
 
-from typing import Any, Final, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, overload
 
 import msgspec
+
+if TYPE_CHECKING:
+    # Of Python 3.13: what keys and values are where nobody gives a serializer.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    K = TypeVarWithDefault("K", default=bytes)
+    V = TypeVarWithDefault("V", default=bytes)
+else:
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 T = TypeVar("T")
 In_contra = TypeVar("In_contra", contravariant=True)
@@ -100,3 +110,5 @@ class Json(Generic[T]):
 BYTES: Final = Bytes()
 STRING: Final = String()
 JSON: Final[Json[Any]] = Json()
+ANY_BYTES: Final[Any] = BYTES
+"""The default where the types of keys and values follow from the serializers that are given."""

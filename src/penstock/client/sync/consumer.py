@@ -18,9 +18,9 @@ from penstock.client.message import Message, MessageId
 from penstock.client.metadata import TopicPartition
 from penstock.client.ownership import Listener
 from penstock.client.pushing import CREDITS, Ack, OrderedBy, PushOptions
-from penstock.client.serializers import Deserializer
+from penstock.client.serializers import ANY_BYTES, Deserializer, K, V
 from penstock.client.settings import ConsumerSettings, Delivery, Profile
-from penstock.client.sync.blocking import ANY_BYTES, Blocking, K, V
+from penstock.client.sync.blocking import Blocking
 from penstock.client.sync.merged_iteration import Merged
 from penstock.client.sync.pushing import Callbacks
 from penstock.machines.assignors import Assignor

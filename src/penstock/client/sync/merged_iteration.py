@@ -5,7 +5,7 @@ from typing import Any, Generic, Self
 from penstock.client import merged_iteration as asynchronous
 from penstock.client.loop_thread import LoopThread
 from penstock.client.message import Message
-from penstock.client.sync.blocking import K, V
+from penstock.client.serializers import K, V
 
 
 class Merged(Generic[K, V]):

@@ -11,9 +11,9 @@ from penstock.client.errors import BufferFullError, ClientError
 from penstock.client.loop_thread import LoopThread
 from penstock.client.message import RecordMetadata
 from penstock.client.partitioning import Partitioner
-from penstock.client.serializers import Serializer
+from penstock.client.serializers import ANY_BYTES, K, Serializer, V
 from penstock.client.settings import Delivery, ProducerSettings, Profile
-from penstock.client.sync.blocking import ANY_BYTES, Blocking, K, V
+from penstock.client.sync.blocking import Blocking
 
 if TYPE_CHECKING:
     import pyarrow as pa
