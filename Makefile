@@ -5,7 +5,7 @@ FUZZ_SECONDS ?= 60
 
 python := .venv/bin/python
 code := src tests tools benchmarks
-install := $(python) -m uv pip install --quiet --python $(python)
+install := $(python) -m uv pip install --quiet --compile-bytecode --python $(python)
 dev := .venv/.dev
 fuzzing := .venv/.fuzz
 
@@ -24,13 +24,13 @@ test-kafka: $(dev) ## run the SDK's tests against an Apache Kafka (JDK, Maven)
 	@tools/setup_debian.sh java mvn
 	@PENSTOCK_TEST_KAFKA=1 $(python) -m pytest --quiet --override-ini timeout=900 tests/kafka
 
-test-spark: $(dev) ## run all tests that start Spark, of which `make test` has a few (6 minutes; JDK)
+test-spark: $(dev) ## run all tests that start Spark, of which `make test` has a few; with a million messages (8 minutes; JDK)
 	@tools/setup_debian.sh java
-	@PENSTOCK_TEST_SPARK=1 $(python) -m pytest --quiet tests/spark tests/cli tests/docs tests/tools
+	@PENSTOCK_TEST_SPARK=1 SOAK_MESSAGES=1000000 $(python) -m pytest --quiet tests/spark tests/cli tests/docs tests/tools tests/system/test_spark_kills.py
 
 test-spark-cluster: $(dev) ## run source, sink and archive on a Spark cluster and kill its executors (2 minutes; JDK)
 	@tools/setup_debian.sh java
-	@PENSTOCK_TEST_SPARK_CLUSTER=1 $(python) -m pytest --quiet tests/system/test_spark_cluster.py
+	@PENSTOCK_TEST_SPARK_CLUSTER=1 $(python) -m pytest --quiet tests/system/test_spark_cluster.py tests/docs/test_spark_cluster_guide.py
 
 test-spark-connector: $(dev) ## have Spark's own Kafka connector read and write (2 minutes; JDK, Maven)
 	@tools/setup_debian.sh java mvn
@@ -61,6 +61,10 @@ bench-peers: $(dev) ## measure the broker beside Apache Kafka, Redis, NATS and R
 bench-growth: $(dev) ## measure it with more partitions, connections and data, and in a surge (QUICK=1: 3 minutes; C compiler)
 	@tools/setup_debian.sh cc
 	@$(python) -m benchmarks.growth $(if $(QUICK),--quick)
+
+bench-spark: $(dev) ## measure source, archive and micro-batches beside Spark's own (15 minutes; QUICK=1: 4; JDK, Maven)
+	@tools/setup_debian.sh java mvn
+	@$(python) -m benchmarks.spark $(if $(QUICK),--quick)
 
 fuzz: $(fuzzing) ## fuzz the decoders for FUZZ_SECONDS=60
 	@$(python) -m tools.fuzz --seconds $(FUZZ_SECONDS)
@@ -95,4 +99,4 @@ $(fuzzing): $(dev)
 	@$(install) --group fuzz
 	@touch $@
 
-.PHONY: help demo test test-kafka test-spark test-spark-cluster test-spark-connector check soak bench bench-peers bench-growth fuzz fixtures fmt clean
+.PHONY: help demo test test-kafka test-spark test-spark-cluster test-spark-connector check soak bench bench-peers bench-growth bench-spark fuzz fixtures fmt clean

@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -69,7 +70,9 @@ def run(pieces: Iterable[tuple[str, str, int]], bootstrap: str, names: dict[str,
 def run_apart(pieces: Iterable[tuple[str, str, int]], bootstrap: str) -> None:
     """The same in a process of its own, for what leaves something behind in its process, such as a JVM."""
     program = f"from tests.docs.running import run; run({list(pieces)!r}, {bootstrap!r})"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    # The working folder may be another one by now.
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

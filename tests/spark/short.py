@@ -30,8 +30,11 @@ _APART: Final = (
     "tests/docs/test_archive_guide.py",
     "tests/docs/test_spark_sink_guide.py",
     "tests/docs/test_statistics_guide.py",
+    "tests/spark/test_java.py::test_where_there_is_no_java_one_is_installed_and_spark_runs_on_it",
+    "tests/spark/test_source.py::test_transform_with_state_needs_protobuf_and_pandas",
+    "tests/system/test_spark_kills.py",
     "tests/docs/test_guides.py::test_the_code_of_a_guide_runs[spark]",
-    "tests/tools/test_benchmarks_spark_archive.py",
+    "tests/docs/test_guides.py::test_the_code_of_a_guide_runs[from-spark-kafka]",
 )
 
 

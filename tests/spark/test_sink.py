@@ -1,5 +1,6 @@
 """The format `penstock` as a sink: what is written, what is told when it fails, and what comes twice."""
 
+import json
 import logging
 import os
 import pickle
@@ -439,6 +440,29 @@ def watched(path: str) -> type[PenstockDataSource]:
             return Watched(made._options, schema)
 
     return WatchedDataSource
+
+
+def test_tasks_know_their_batch_and_their_query(spark: "SparkSession", stage: Sink, checkpoint: str) -> None:
+    """`streaming.sql.batchId` and `sql.streaming.queryId` are properties of the tasks of a stream."""
+    topic = stage.cluster.create("known")
+    stage.cluster.send_count(topic, 2)
+
+    def tell(_: str) -> str:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        assert task is not None
+        return ",".join(
+            str(task.getLocalProperty(f"{name}Id")) for name in ("streaming.sql.batch", "sql.streaming.query")
+        )
+
+    rows = stream(spark, stage.cluster, subscribe=topic, maxOffsetsPerTrigger="1")
+    rows = rows.select(udf(tell, useArrow=False)(col("value").cast("string")).alias("value"))
+    target = stage.cluster.create("target")
+    stream_to(rows, stage.cluster, checkpoint, topic=target)
+
+    query = json.loads((Path(checkpoint) / "metadata").read_text())["id"]
+    assert stage.values(target) == [f"0,{query}", f"1,{query}"]
 
 
 # A query of its own process, of which the JVM is killed from one of its tasks, when some rows of the batch are sent.

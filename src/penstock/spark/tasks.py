@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from penstock.spark.workers import pass_over_imports
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -43,6 +45,7 @@ def run_tasks(
     def task(item: T) -> R:
         result = work(item)
         total.add(counted(result))
+        pass_over_imports()
         return result
 
     def run() -> None:
