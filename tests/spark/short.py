@@ -50,4 +50,7 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _starts_spark(item: pytest.Item) -> bool:
+    # Those of a cluster have a command of their own, and say so themselves.
+    if item.nodeid.startswith("tests/system/test_spark_cluster.py"):
+        return False
     return "spark" in getattr(item, "fixturenames", ()) or item.nodeid.startswith(_APART)
