@@ -99,8 +99,8 @@ KEY  MESSAGES    BYTES  SHARE
 ada        15  1.5 KiB  50.0 %
 
 sequence numbers of producers, by partition (1 of 2)
-PARTITION  NUMBERED  UNNUMBERED  PRODUCERS  DUPLICATES  GAPS  REMOVED  MISSING OFFSETS
-        0        18           2          1           3     4        0                0
+PARTITION  NUMBERED  UNNUMBERED  PRODUCERS  DUPLICATES  GAPS  REMOVED  MISSING
+        0        18           2          1           3     4        0        0
 
 duplicates and gaps
 PARTITION  KIND       PRODUCER ID  EPOCH  OFFSET  SEQUENCE  COUNT

