@@ -19,6 +19,7 @@ test: $(dev) ## run the tests on two cores (with real clients: JDK, Maven, Node,
 	@tools/setup_debian.sh cc
 	@$(python) -m tools.clients
 	@$(python) -m pytest --quiet --numprocesses 2 --dist worksteal
+	@PENSTOCK_TEST_SPARK_CLUSTER=1 $(python) -m pytest --quiet tests/system/test_spark_cluster.py -k archive
 
 test-kafka: $(dev) ## run the SDK's tests against an Apache Kafka (JDK, Maven)
 	@tools/setup_debian.sh java mvn

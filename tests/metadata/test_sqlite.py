@@ -56,6 +56,9 @@ def kill_after(child: subprocess.Popen[str], lines: int) -> dict[str, int]:
     acknowledged = {"entry": 0, "snapshot": 0}
     with child:
         for number, line in enumerate(child.stdout, 1):
+            if not line.endswith("\n"):
+                # It was killed in the middle of saying so.
+                break
             kind, index = line.split()
             acknowledged[kind] = int(index)
             if number == lines:

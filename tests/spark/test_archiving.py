@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from penstock.client.metadata import TopicPartition
 from penstock.protocol.records import NewRecord
-from penstock.spark import archiving
+from penstock.spark import archiving, read
 from penstock.spark.archiving import ArchiveProgress, ArchiveResult, LostRecordsError, Run, archive
 from penstock.spark.lake import Lake, LakeError, OverlapError
 from penstock.spark.planning import Range
@@ -201,6 +201,21 @@ def test_records_that_were_deleted_before_they_were_archived_are_an_error(
     assert [(each.start, each.end) for each in result.added] == [(30, 100)]
     assert values(lake) == [*numbers(10), *numbers(30, 100)]
     assert DeltaTable(lake).history(1)[0]["penstock.lost"] == [{"partition": 0, "start": 10, "end": 30}]
+
+
+def test_a_loss_that_nothing_follows_is_passed_too(
+    cluster: TestCluster, run: Any, lake: Path, spark: "SparkSession"
+) -> None:
+    topic = cluster.create("orders", 2)
+    cluster.send_count(topic, 40)
+    cluster.send_count(topic, 5, 1)
+    run(topic, max_messages=18)
+    cluster.delete_records(topic, 40)
+    result = run(topic, skip_lost=True)
+    assert (result.ends, [(each.partition, each.end) for each in result.added]) == ({0: 40, 1: 5}, [(1, 5)])
+    assert DeltaTable(lake).history(1)[0]["penstock.lost"] == [{"partition": 0, "start": 16, "end": 40}]
+    assert run(topic).added == ()
+    assert read(spark, topic, bootstrap=cluster.bootstrap, lake=str(lake)).count() == 16 + 5
 
 
 def test_what_was_deleted_before_the_first_run_was_never_the_archives(cluster: TestCluster, run: Any) -> None:

@@ -1,6 +1,8 @@
 """The table: what it knows about what is archived, and which commits it refuses."""
 
+import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -186,6 +188,67 @@ def test_files_of_an_earlier_version_are_no_leftovers(tmp_path: Path) -> None:
     assert Lake.load(tmp_path).remove_leftovers(SOURCE) == []
     assert lake.remove_leftovers(SOURCE) == []
     assert DeltaTable(tmp_path, version=1).to_pyarrow_table().num_rows == 20
+
+
+def test_what_is_older_than_the_history_is_left_to_vacuum(tmp_path: Path) -> None:
+    """Its run may have been committed, and its rows be in other files since."""
+    add(tmp_path, span(0, 10))
+    add(tmp_path, span(10, 20), run="b" * 12)
+    before = set(names(tmp_path))
+    table = DeltaTable(tmp_path)
+    table.optimize.compact()
+    long_ago = time.time() - 40 * 24 * 3600
+    for path in (*tmp_path.glob("penstock-*.parquet"), *tmp_path.glob("_delta_log/*.json")):
+        os.utime(path, (long_ago, long_ago))
+    table = DeltaTable(tmp_path)
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    crashed = write(tmp_path, span(15, 20), run="c" * 12)
+
+    lake = add(tmp_path, span(20, 30), run="d" * 12)
+
+    assert lake.runs() == {"d" * 12}, "the history of the first runs is gone"
+    assert lake.remove_leftovers(SOURCE) == [crashed.path]
+    assert before <= set(names(tmp_path))
+
+
+def test_rows_that_others_have_taken_from_the_table_are_noticed(tmp_path: Path) -> None:
+    add(tmp_path, span(0, 10), span(0, 5, 1))
+    lake = add(tmp_path, span(10, 30), run="b" * 12)
+    lake.check_whole(SOURCE)
+    DeltaTable(tmp_path).optimize.compact()
+    Lake.load(tmp_path).check_whole(SOURCE)
+
+    DeltaTable(tmp_path).delete("partition = 0 AND offset >= 25")
+    with pytest.raises(LakeError, match="has 30 rows, but 35 were archived"):
+        Lake.load(tmp_path).check_whole(SOURCE)
+
+    add(tmp_path, span(30, 40), run="c" * 12)
+    with pytest.raises(LakeError, match="has 40 rows, but 45 were archived"):
+        Lake.load(tmp_path).check_whole(SOURCE)
+
+    made = write(tmp_path, span(40, 50), run="d" * 12)
+    Lake.load(tmp_path).commit(SOURCE, [span(40, 50)], [made], run="d" * 12, recount=True).check_whole(SOURCE)
+
+
+def test_a_version_that_was_restored_is_noticed(tmp_path: Path) -> None:
+    add(tmp_path, span(0, 10))
+    add(tmp_path, span(10, 30), run="b" * 12)
+    DeltaTable(tmp_path).restore(0)
+    lake = Lake.load(tmp_path)
+    assert lake.ends(SOURCE) == {0: 30}, "what was said about that stays"
+    with pytest.raises(LakeError, match="has 10 rows, but 30 were archived"):
+        lake.check_whole(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("", "has no name"), ("{}/file", "cannot be opened as a Delta table"), ("foo://x/y", "cannot be opened")],
+)
+def test_what_can_be_no_table_is_told_in_a_sentence(tmp_path: Path, path: str, message: str) -> None:
+    (tmp_path / "file").write_text("nothing of use")
+    with pytest.raises(LakeError, match=message):
+        open_filesystem(Lake.load(path.format(tmp_path)).path)
 
 
 def test_a_folder_is_the_same_for_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

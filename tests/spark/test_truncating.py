@@ -55,9 +55,11 @@ def test_nothing_is_deleted_when_a_file_is_damaged(cluster: TestCluster, run: An
     data = bytearray((tmp_path / name).read_bytes())
     data[len(data) // 4] ^= 1
     (tmp_path / name).write_bytes(data)
+    cluster.send_count(topic, 100)
     with pytest.raises(TaskFailedError, match=name):
         run(topic, truncate=True)
     assert cluster.first_offset(topic) == 0
+    assert cluster.committed(f"archive.{topic}") == {TopicPartition(topic, 0): 1000}, "retention may wait for that"
 
 
 def test_nothing_is_deleted_when_a_file_is_gone(cluster: TestCluster, run: Any, tmp_path: Path) -> None:
@@ -87,6 +89,40 @@ def test_a_table_that_was_optimized_is_checked_as_well(cluster: TestCluster, run
         run(topic)
     DeltaTable(tmp_path).optimize.compact()
     assert run(topic, truncate=True).truncated == {0: 20, 1: 10}
+
+
+def test_nothing_is_deleted_that_others_have_taken_from_the_table(
+    cluster: TestCluster, run: Any, tmp_path: Path
+) -> None:
+    topic = cluster.create("orders")
+    cluster.send_count(topic, 10)
+    run(topic)
+    cluster.send_count(topic, 20)
+    run(topic)
+    DeltaTable(tmp_path).restore(0)
+
+    with pytest.raises(LakeError, match=r"has 10 rows, but 30 were archived.*Nothing was truncated"):
+        run(topic, truncate=True)
+    assert cluster.first_offset(topic) == 0
+
+    assert run(topic, truncate=True, skip_lost=True).truncated == {0: 30}
+
+
+def test_what_retention_waits_for_is_on_the_disk_before_the_group_says_so(
+    spark: "SparkSession", cluster: TestCluster, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(truncating, "sync", lambda _, path: synced.append(Path(path).name))
+    free, held = cluster.create("free"), cluster.create("held", penstock_retention_hold_group="other-holder")
+    cluster.send_count(held, 10)
+    cluster.send_count(free, 10)
+
+    run(held, group="other-holder")
+    assert {*names(tmp_path), "_delta_log", "00000000000000000000.json", tmp_path.name} == set(synced)
+
+    synced.clear()
+    assert archive(spark, free, str(tmp_path / "free"), bootstrap=cluster.bootstrap).ends == {0: 10}
+    assert synced == []
 
 
 def test_a_topic_that_is_made_again_at_the_last_moment_is_not_truncated(

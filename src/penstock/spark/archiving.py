@@ -7,7 +7,7 @@ one commit. Nothing else is kept: a run begins where the table ends.
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +27,7 @@ from penstock.spark.options import SourceOptions, read_options
 from penstock.spark.planning import Range
 from penstock.spark.reading import read_range
 from penstock.spark.tasks import attempt_number, run_tasks
-from penstock.spark.truncating import truncate_archived
+from penstock.spark.truncating import prepare_retention, truncate_archived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,8 +107,9 @@ def archive(
     It ends where the log ends now, or before `until` (milliseconds, or a datetime), or after about so many messages or
     bytes. With `truncate`, what the table has is read back and checked, and then deleted from the log. The group, by
     default `archive.<topic>`, commits how far the archive is: `penstock.retention.hold.group` keeps retention behind
-    it. Records that were deleted before they were archived are an error, unless `skip_lost`. With snappy files are
-    written sooner than with zstd, and are about twice as large.
+    it. Records that were deleted before they were archived are an error, unless `skip_lost`; so is a truncation when
+    the table has fewer rows than were archived, since somebody has deleted some or restored an old version. With snappy
+    files are written sooner than with zstd, and are about twice as large.
 
     Example:
         archive(session(), "orders", "/lake/orders", bootstrap="localhost:9092", truncate=True)
@@ -121,8 +122,14 @@ def archive(
     added = run.add(until=until, max_messages=max_messages, max_bytes=max_bytes, skip_lost=skip_lost)
     group = group or f"archive.{topic}"
     ends = run.lake.ends(source)
+    truncated: dict[int, int] = {}
+    if truncate:
+        watch_checks = partial(run.watch, "checking")
+        truncated = truncate_archived(spark, link, run.lake, source, watch_checks, skip_lost=skip_lost)
+    elif ends:
+        prepare_retention(link, run.lake, source, group)
+    # Last, for retention may wait for this alone.
     run.commit_group(group, ends)
-    truncated = truncate_archived(spark, link, run.lake, source, partial(run.watch, "checking")) if truncate else {}
     return ArchiveResult(topic, run.lake.path, run.lake.version, added, ends, group, truncated)
 
 
@@ -172,11 +179,16 @@ class Run:
     ) -> tuple[Archived, ...]:
         """Write what is new and commit it."""
         ranges, lost = self._link.run(self._plan(until, max_messages, max_bytes, skip_lost=skip_lost))
-        if not ranges:
+        # Where nothing follows, the table has to know as well.
+        going_on = {each.partition for each in ranges}
+        passed = [replace(each, start=each.end) for each in lost if each.partition not in going_on]
+        if not ranges and not passed:
             return ()
         try:
-            written = self._write(ranges)
-            self.lake = self.lake.commit(self._source, ranges, written, run=self._name, lost=lost)
+            written = self._write(ranges) if ranges else []
+            self.lake = self.lake.commit(
+                self._source, [*ranges, *passed], written, run=self._name, lost=lost, recount=skip_lost
+            )
         except BaseException:
             self._clean_up()
             raise
@@ -227,8 +239,7 @@ class Run:
             for key in keys
             if ends[key] > starts[key]
         ]
-        going_on = {each.partition for each in ranges}
-        return ranges, [each for each in lost if each.partition in going_on]
+        return ranges, lost
 
     async def _limit(
         self,

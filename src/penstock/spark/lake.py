@@ -42,6 +42,11 @@ class Source:
         """Under which the table keeps how far a partition is archived."""
         return f"penstock:{self.topic}:{self.topic_id}:{partition}"
 
+    @property
+    def rows_key(self) -> str:
+        """Under which it keeps how many rows were archived, whatever became of them."""
+        return f"penstock:{self.topic}:{self.topic_id}:rows"
+
     def __str__(self) -> str:
         return f"topic {self.topic!r} (id {self.topic_id or 'unknown'})"
 
@@ -76,13 +81,15 @@ class Lake:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The table in a folder, or under a URI; it need not be there yet."""
         from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
         location = locate(path)
         try:
             table = DeltaTable(location)
         except TableNotFoundError:
             return cls(location, None)
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{location} cannot be opened as a Delta table: {error}") from error
         _check_readable(location, table)
         return cls(location, table)
 
@@ -133,6 +140,17 @@ class Lake:
             for each in told
         ]
 
+    def check_whole(self, source: Source) -> None:
+        """LakeError unless the table has as many rows as were archived. Optimizing it changes nothing about that, but
+        deleting rows and restoring an old version do, and how far it is the table knows none the less."""
+        archived, there = self._archived_rows(source), sum(each.rows for each in self.files())
+        if archived is not None and archived != there:
+            raise LakeError(
+                f"the table {self.path} has {there} rows, but {archived} were archived: somebody has deleted some, or "
+                "restored an old version. Nothing was truncated, for the log may be the only one that has them. If "
+                "that is fine, go on with skip_lost (--skip-lost)"
+            )
+
     def commit(
         self,
         source: Source,
@@ -141,10 +159,11 @@ class Lake:
         *,
         run: str,
         lost: Sequence[Range] = (),
+        recount: bool = False,
     ) -> "Lake":
         """Add files that have these ranges, one of each partition, and return the table as it then is. OverlapError if
         the table does not end where a range begins; then nothing has happened. What is `lost` lies before the ranges
-        and is left out knowingly."""
+        and is left out knowingly; and with `recount`, so is what others have deleted from the table."""
         from deltalake.exceptions import CommitFailedError
 
         begins = {each.partition: each.start for each in (*ranges, *lost)}
@@ -152,7 +171,7 @@ class Lake:
         for _ in range(TRIES):
             lake._check_begins(source, begins)
             try:
-                lake._commit_once(source, ranges, files, run=run, lost=lost)
+                lake._commit_once(source, ranges, files, run=run, lost=lost, recount=recount)
             except CommitFailedError:
                 lake = Lake.load(self.path)
                 continue
@@ -167,13 +186,21 @@ class Lake:
 
     def remove_leftovers(self, source: Source) -> list[str]:
         """Delete files of runs that have ended before they could commit, and never will: the table has what they begin
-        with. Those of runs under way begin where the table ends, or later. Returns the names."""
+        with. Those of runs under way begin where the table ends, or later. Returns the names.
+
+        What is older than the history that the table keeps may have been committed, and replaced since: that is left to
+        VACUUM."""
+        if self._table is None:
+            return []
         filesystem, base = open_filesystem(self.path)
         known, runs, ends = {each.path for each in self.files()}, self.runs(), self.ends(source)
+        history = self._table.history()
+        is_complete = any(each["version"] == 0 for each in history)
+        oldest_ms = 0 if is_complete else min(int(each["timestamp"]) for each in history)
         gone = []
-        for name in list_names(filesystem, base):
+        for name, changed_ms in list_files(filesystem, base):
             told = parse_name(name)
-            if told is None or name in known or told.run in runs:
+            if told is None or name in known or told.run in runs or changed_ms < oldest_ms:
                 continue
             if told.start < ends.get(told.partition, 0):
                 filesystem.delete_file(f"{base}/{name}")
@@ -191,8 +218,18 @@ class Lake:
                     f"added: {relation}. Another archive run was faster; nothing was added, run it again"
                 )
 
+    def _archived_rows(self, source: Source) -> int | None:
+        return None if self._table is None else self._table.transaction_version(source.rows_key)
+
     def _commit_once(
-        self, source: Source, ranges: Sequence[Range], files: Sequence[Manifest], *, run: str, lost: Sequence[Range]
+        self,
+        source: Source,
+        ranges: Sequence[Range],
+        files: Sequence[Manifest],
+        *,
+        run: str,
+        lost: Sequence[Range],
+        recount: bool,
     ) -> None:
         from deltalake import CommitProperties, Schema, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -208,11 +245,15 @@ class Lake:
         }
         if lost:
             metadata["penstock.lost"] = [_told(each) for each in lost]
+        archived = None if recount else self._archived_rows(source)
+        before = sum(each.rows for each in self.files()) if archived is None else archived
+        total = before + sum(each.rows for each in files)
+        ends = [Transaction(source.key(each.partition), each.end) for each in ranges]
         properties = CommitProperties(
             custom_metadata=metadata,
             # Whoever has committed meanwhile may have added the same offsets: that is looked at first.
             max_commit_retries=0,
-            app_transactions=[Transaction(source.key(each.partition), each.end) for each in ranges],
+            app_transactions=[*ends, Transaction(source.rows_key, total)],
         )
         now_ms = time.time_ns() // 1_000_000
         adds = [AddAction(each.path, each.size, {}, now_ms, True, json.dumps(each.stats())) for each in files]
@@ -239,23 +280,34 @@ class Lake:
 def locate(path: str | os.PathLike[str]) -> str:
     """A folder as an absolute path, so that it is the same for all processes; a URI as it is."""
     text = os.fspath(path)
+    if not text:
+        raise LakeError("the folder of the table has no name: give one")
     return text.rstrip("/") if "://" in text else os.path.abspath(text)
 
 
 def open_filesystem(path: str) -> "tuple[FileSystem, str]":
     """Where the table lies, for who writes and reads its files."""
+    import pyarrow as pa
     from pyarrow.fs import FileSystem
 
-    found: tuple[FileSystem, str] = FileSystem.from_uri(path)
+    try:
+        found: tuple[FileSystem, str] = FileSystem.from_uri(path)
+    except (pa.ArrowException, OSError) as error:
+        raise LakeError(f"{path} cannot be opened: {error}") from error
     return found
 
 
 def list_names(filesystem: "FileSystem", base: str) -> list[str]:
     """The names of the files right in a folder."""
+    return [name for name, _ in list_files(filesystem, base)]
+
+
+def list_files(filesystem: "FileSystem", base: str) -> list[tuple[str, int]]:
+    """The same, and when each was changed, in milliseconds; 0 where that is not known."""
     from pyarrow.fs import FileSelector, FileType
 
     listed = filesystem.get_file_info(FileSelector(base, allow_not_found=True))
-    return [each.base_name for each in listed if each.type == FileType.File]
+    return [(each.base_name, (each.mtime_ns or 0) // 1_000_000) for each in listed if each.type == FileType.File]
 
 
 # What of the Delta protocol its readers must know; the others change what the rows of a file mean.
