@@ -35,3 +35,22 @@ def test_nothing_that_starts_threads_is_imported_before_workers_are_forked() -> 
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
     assert told.strip() == f"[] {pyspark.__file__}"
+
+
+def test_a_worker_whose_jvm_is_gone_ends_without_a_word() -> None:
+    program = """
+from penstock.spark.daemon import quietly
+
+def worker(sock, authenticated):
+    raise {}("nobody is there")
+
+quietly(worker)(None, True)
+"""
+    ended = [
+        subprocess.run([sys.executable, "-c", program.format(error)], capture_output=True, text=True, check=False)
+        for error in ("BrokenPipeError", "ValueError")
+    ]
+
+    assert [each.returncode for each in ended] == [1, 1]
+    assert ended[0].stderr == ""
+    assert "ValueError: nobody is there" in ended[1].stderr

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem
 
 from penstock.spark import lake_files
-from penstock.spark.lake import Lake
+from penstock.spark.lake import Lake, Source
 from penstock.spark.lake_files import FileName, write_file
 from penstock.spark.lake_reading import read_present_rows, read_rows
 from tests.spark.lakes import SOURCE, add, rows, span
@@ -61,3 +61,18 @@ def test_a_table_that_somebody_has_rewritten_still_comes_in_order(folder: Path) 
     assert offsets(read(folder, 1, start=45, end=55)) == list(range(45, 55))
     add(folder, span(160, 170), run="d" * 12)
     assert offsets(read(folder)) == list(range(170))
+
+
+def test_a_rewritten_file_has_nothing_of_a_partition_between_those_that_it_has(tmp_path: Path) -> None:
+    source = Source("orders", "an-id", 3)
+    add(tmp_path, span(0, 10, source=source), span(0, 10, 2, source=source), source=source)
+    DeltaTable(tmp_path).optimize.compact()
+    assert [each.partitions for each in Lake.load(tmp_path).files()] == [(0, 2)]
+    assert read(tmp_path, 1) == []
+    assert offsets(read(tmp_path, 2)) == list(range(10))
+
+
+def test_behind_the_end_of_a_partition_a_rewritten_file_has_nothing(folder: Path) -> None:
+    DeltaTable(folder).optimize.compact()
+    assert read(folder, 1, start=80) == []
+    assert read(folder, 1, start=80, end=120) == []

@@ -4,12 +4,15 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 
 from penstock.client.errors import UnknownTopicError
 from penstock.client.producer import Producer
@@ -17,7 +20,16 @@ from penstock.protocol.records import NewRecord
 from penstock.spark import replaying
 from penstock.spark.archiving import archive
 from penstock.spark.lake import Lake, LakeError, LakeFile
-from penstock.spark.replaying import ReplayError, ReplayProgress, ReplayResult, Selection, replay, with_origin
+from penstock.spark.replay_notes import FOLDER
+from penstock.spark.replaying import (
+    ReplayError,
+    ReplayProgress,
+    ReplayResult,
+    Selection,
+    _Call,
+    replay,
+    with_origin,
+)
 from penstock.spark.tasks import TaskFailedError
 from penstock.spark.unified import read
 from tests.spark.cluster import TestCluster
@@ -79,7 +91,7 @@ def test_every_row_comes_back_in_order_and_tells_where_it_comes_from(stage: Stag
             ("penstock-original-timestamp", b"%d" % milliseconds),
         ]
     # Nothing is left of how far it was.
-    assert list((Path(stage.lake) / replaying.FOLDER).iterdir()) == []
+    assert list((Path(stage.lake) / FOLDER).iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -145,6 +157,32 @@ def test_a_topic_that_would_delete_the_messages_at_once_is_refused(stage: Stage)
     assert sum(stage.replay(timestamps="now").rows.values()) == 20
 
 
+def test_only_the_messages_that_are_asked_for_may_be_too_old(stage: Stage) -> None:
+    hour_ms = 3_600_000
+    stage.cluster.send(stage.topic, [NewRecord(b"%d" % each, timestamp=NOW_MS - 2 * hour_ms) for each in range(9)])
+    stage.cluster.send(stage.topic, [NewRecord(b"9", timestamp=NOW_MS)])
+    stage.cluster.send(stage.topic, [NewRecord(b"0", timestamp=NOW_MS)], 1)
+    archive(stage.spark, stage.topic, stage.lake, bootstrap=stage.cluster.bootstrap)
+    stage.cluster.send(stage.topic, [NewRecord(b"10", timestamp=NOW_MS)])
+    archive(stage.spark, stage.topic, stage.lake, bootstrap=stage.cluster.bootstrap)
+    stage.target = stage.cluster.create("forgetful", 2, retention_ms=hour_ms)
+    with pytest.raises(ReplayError, match=r"older than retention\.ms=3600000"):
+        stage.replay()
+    assert stage.replay(partitions=[1]).rows == {1: 1}
+    assert stage.replay(from_offset=10).rows == {0: 1}
+    assert stage.replay(since=NOW_MS - 1000).rows == {0: 2, 1: 1}
+
+
+def test_a_table_that_was_optimized_need_not_have_each_partition(stage: Stage) -> None:
+    stage.topic, stage.target = stage.cluster.create("orders", 3), stage.cluster.create("again", 3)
+    for partition in (0, 2):
+        stage.cluster.send(stage.topic, [NewRecord(b"0"), NewRecord(b"1")], partition)
+    archive(stage.spark, stage.topic, stage.lake, bootstrap=stage.cluster.bootstrap)
+    DeltaTable(stage.lake).optimize.compact()
+    assert stage.replay().rows == {0: 2, 1: 0, 2: 2}
+    assert stage.values(2) == [0, 1]
+
+
 def test_a_lake_or_a_topic_that_is_not_there_is_an_error(stage: Stage) -> None:
     with pytest.raises(LakeError, match="there is no table in"):
         stage.replay()
@@ -185,45 +223,121 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
     assert stage.replay(partitions=[0]).rows == {0: 100}
 
 
-class _Failing:
-    """A task whose pieces are small, and which fails after some that were acknowledged, before the last is noted."""
+def test_so_long_ago_is_counted_from_the_first_run_of_a_replay_that_was_interrupted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stage.fill()
+    asked = {"partitions": [0], "since": timedelta(hours=1), "until": timedelta()}
+    monkeypatch.setattr(replaying, "_replay_partition", _Failing(500, tmp_path / "counted", after=4))
+    with pytest.raises(TaskFailedError, match="interrupted"):
+        stage.replay(**asked)
+    monkeypatch.undo()
+    # By now this is until now, but it was not when the replay began.
+    stage.cluster.send(stage.topic, [NewRecord(b"100", timestamp=time.time_ns() // 1_000_000)])
+    archive(stage.spark, stage.topic, stage.lake, bootstrap=stage.cluster.bootstrap)
+    result = stage.replay(**asked)
+    assert result.resumed_ms is not None
+    assert result.resumed_rows > 0
+    assert result.resumed_rows + result.rows[0] == 100
+    assert sorted(set(stage.values())) == list(range(100))
+    # It is done: the same call means another time.
+    result = stage.replay(**asked)
+    assert (result.rows, result.resumed_ms) == ({0: 101}, None)
 
-    def __init__(self, piece_bytes: int, counter: Path, after: int) -> None:
+
+def test_what_a_task_had_sent_before_spark_tried_it_again_is_counted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stage.fill()
+    monkeypatch.setattr(replaying, "_replay_partition", _Failing(500, tmp_path / "counted", after=4, recovers=True))
+    result = stage.replay(partitions=[0])
+    assert (tmp_path / "counted").exists()
+    assert (dict(result.rows), result.resumed_rows, result.resumed_ms) == ({0: 100}, 0, None)
+    assert sorted(set(stage.values())) == list(range(100))
+
+
+class _Failing:
+    """A task whose pieces are small, and which fails after some that were acknowledged, before the last is noted: each
+    time that it is tried, or once."""
+
+    def __init__(self, piece_bytes: int, counter: Path, after: int, *, recovers: bool = False) -> None:
         self.piece_bytes = piece_bytes
         self.counter = counter
         self.after = after
+        self.recovers = recovers
 
     def __call__(self, job: Any, partition: int) -> int:
         module: Any = replaying
         module.PIECE_BYTES = self.piece_bytes
-        write, counted = module._write_state, 0
+        write, counted = module.Notes.write, 0
 
         def write_or_fail(*args: Any) -> None:
             nonlocal counted
             counted += 1
-            if self.counter.exists() or counted > self.after:
+            if not self.recovers if self.counter.exists() else counted > self.after:
                 self.counter.touch()
                 raise OSError("interrupted")
             write(*args)
 
-        module._write_state = write_or_fail
+        module.Notes.write = write_or_fail
         try:
             return replaying._replay_partition(job, partition)
         finally:
-            module._write_state, module.PIECE_BYTES = write, 4 * 1024 * 1024
+            module.Notes.write, module.PIECE_BYTES = write, 4 * 1024 * 1024
 
 
 def test_calls_that_differ_do_not_share_how_far_they_are() -> None:
-    name = replaying._name("table", "topic", "id", Selection(), "original")
-    assert name == replaying._name("table", "topic", "id", Selection(), "original")
-    others = {
-        replaying._name("other", "topic", "id", Selection(), "original"),
-        replaying._name("table", "topic", "id", Selection(partitions=(0,)), "original"),
-        replaying._name("table", "topic", "new-id", Selection(), "original"),
-        replaying._name("table", "topic", "id", Selection(since_ms=1), "original"),
-        replaying._name("table", "topic", "id", Selection(), "key"),
-    }
-    assert len(others | {name}) == 6
+    call = _Call(topic="topic")
+    others = [
+        replace(call, topic="other"),
+        replace(call, partitions=(0,)),
+        replace(call, from_offset=1),
+        replace(call, to_offset=1),
+        replace(call, since=replaying._time(1)),
+        replace(call, since=replaying._time(timedelta(milliseconds=1))),
+        replace(call, until=replaying._time(1)),
+        replace(call, partition_by="key"),
+        replace(call, timestamps="now"),
+    ]
+    names = {each.name("table", "id") for each in (call, *others)}
+    assert len(names | {call.name("another", "id"), call.name("table", "another")}) == len(others) + 3
+    assert replace(call).name("table", "id") in names
+
+
+def test_the_same_call_has_the_same_name_whenever_it_is_made() -> None:
+    times: tuple[int | datetime | timedelta, ...] = (5, datetime(2026, 7, 1, tzinfo=UTC), timedelta(days=1))
+    for each in times:
+        first, second = (_Call(topic="topic", since=replaying._time(each)) for _ in range(2))
+        assert first.name("table", "id") == second.name("table", "id")
+    call = _Call(topic="topic", since=replaying._time(timedelta(seconds=10)), until=replaying._time(5000))
+    assert call.selection(30_000) == Selection(since_ms=20_000, until_ms=5000)
+    assert call.selection(31_000) == Selection(since_ms=21_000, until_ms=5000)
+    assert call.selection(1000).since_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (Selection(), 1000),
+        (Selection(partitions=(1,)), 3000),
+        (Selection(partitions=(2,)), None),
+        (Selection(from_offset=10), 2000),
+        (Selection(to_offset=10, since_ms=1500), 1500),
+        (Selection(since_ms=2500), 2500),
+        (Selection(since_ms=9000), None),
+        (Selection(until_ms=1000), None),
+    ],
+)
+def test_a_selection_is_as_old_as_the_files_that_may_have_it(selection: Selection, expected: int | None) -> None:
+    files = [
+        LakeFile("a", 10, 1, (0, 0), (0, 9), (1000, 1999)),
+        LakeFile("b", 10, 1, (0, 0), (10, 19), (2000, 2999)),
+        LakeFile("c", 10, 1, (1, 1), (0, 9), (3000, 3999)),
+        LakeFile("d", 10, 1, None, None, None),
+    ]
+    chosen = [each for each in files if selection.may_have(each)]
+    assert files[3] in chosen
+    assert replaying._oldest_ms(chosen, selection) == expected
 
 
 def test_a_row_keeps_its_headers_and_gets_four_more() -> None:

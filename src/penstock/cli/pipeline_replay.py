@@ -1,12 +1,14 @@
 """`penstock pipeline replay`: rows of a Delta table become messages of a topic again."""
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
 
 import click
 
 from penstock.cli.options import TopicName, bootstrap_option, output_option
-from penstock.cli.output import counted, show_json, show_table
-from penstock.cli.positions import Kind, Position, PositionType
+from penstock.cli.output import Timestamp, counted, show_json, show_table
+from penstock.cli.positions import Kind, PositionType, parse_duration
 from penstock.cli.spark_jobs import client_settings, spark_options, spark_session
 
 _EPILOG = """\b
@@ -14,6 +16,24 @@ What came on a day, into a topic of its own:
   penstock pipeline replay /lake/orders --to orders-again --since @2026-07-01 --until @2026-07-02
 """
 _TIME = "milliseconds since 1970, a date of ISO 8601, or so long ago (d, h, m, s, ms)."
+
+
+class TimeType(click.ParamType[int | timedelta, Any]):
+    """A point in time. So long ago stays that: which point it is, only the replay knows that may have begun before."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | timedelta:
+        if isinstance(value, int | timedelta):
+            return value
+        text = str(value)
+        ago_ms = parse_duration(text[1:]) if text.startswith("-") else None
+        if ago_ms is None:
+            return PositionType(Kind.TIME).convert(text, param, ctx).value
+        try:
+            return timedelta(milliseconds=ago_ms)
+        except OverflowError:
+            self.fail(f"{text!r} is too long ago", param, ctx)
 
 
 @click.command(epilog=_EPILOG)
@@ -30,8 +50,8 @@ _TIME = "milliseconds since 1970, a date of ISO 8601, or so long ago (d, h, m, s
 )
 @click.option("--from-offset", type=click.IntRange(min=0), default=0, metavar="N", help="Begin there.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="End before it.")
-@click.option("--since", type=PositionType(Kind.TIME), metavar="@TIME|-1h", help=f"Only what is as young: {_TIME}")
-@click.option("--until", type=PositionType(Kind.TIME), metavar="@TIME|-1h", help=f"Only what is older: {_TIME}")
+@click.option("--since", type=TimeType(), metavar="@TIME|-1h", help=f"Only what is as young: {_TIME}")
+@click.option("--until", type=TimeType(), metavar="@TIME|-1h", help=f"Only what is older: {_TIME}")
 @click.option("--by-key", is_flag=True, help="Choose partitions by key, instead of those that the messages came from.")
 @click.option(
     "--timestamps",
@@ -50,8 +70,8 @@ def replay(
     partitions: Sequence[int],
     from_offset: int,
     to_offset: int | None,
-    since: Position | None,
-    until: Position | None,
+    since: int | timedelta | None,
+    until: int | timedelta | None,
     by_key: bool,
     timestamps: str,
     master: str | None,
@@ -64,7 +84,8 @@ def replay(
 
     Headers say where each message comes from: penstock-original-topic, -partition, -offset and -timestamp. The order
     within a partition is kept. A replay that was interrupted goes on where it was when it is called again in the same
-    way; a few megabytes of each partition may then come twice.
+    way; a few megabytes of each partition may then come twice. So long ago (--since -1d) is then counted from the first
+    run. Notes in _replays in the table's folder say how far it is: without them it begins anew.
     """
     from penstock.cli.pipeline_progress import PipelineProgress
 
@@ -79,8 +100,8 @@ def replay(
             partitions=partitions or None,
             from_offset=from_offset,
             to_offset=to_offset,
-            since=None if since is None else since.value,
-            until=None if until is None else until.value,
+            since=since,
+            until=until,
             partition_by="key" if by_key else "original",
             timestamps="now" if timestamps == "now" else "original",
             watch=lambda told: progress.show("replaying", told.rows, told.total),
@@ -94,3 +115,6 @@ def replay(
     click.echo(f"{counted(sum(result.rows.values()), 'message')} sent to {to}")
     if result.resumed_rows:
         click.echo(f"{counted(result.resumed_rows, 'message')} had been sent before, by a run that was interrupted")
+    if result.resumed_ms is not None and timedelta in map(type, (since, until)):
+        began = Timestamp(result.resumed_ms)
+        click.echo(f"so long ago was counted from the start of the run that was interrupted, {began}")

@@ -4,7 +4,9 @@
 to compile again, and that is half of the time in which a worker starts.
 """
 
+import os
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 
 
@@ -16,12 +18,26 @@ def prefer_installed() -> None:
         sys.path[:] = before
 
 
+def quietly(worker: Callable[..., int]) -> Callable[..., int]:
+    """A worker that ends without a traceback if the JVM closes the connection before it has said its last word, as it
+    does when it has all that it wanted, or has cancelled the task."""
+
+    def run(*args: object) -> int:
+        try:
+            return worker(*args)
+        except BrokenPipeError:
+            os._exit(1)
+
+    return run
+
+
 def main() -> None:
     prefer_installed()
     # Nothing else is imported here: workers are forked, and NumPy and pyarrow start threads.
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
-    manager()
+    daemon.worker = quietly(daemon.worker)
+    daemon.manager()
 
 
 if __name__ == "__main__":

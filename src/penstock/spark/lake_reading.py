@@ -29,8 +29,9 @@ def read_rows(
         )
         if len(cluster) == 1 and parse_name(cluster[0].path) is not None:
             yield from tables
-        else:
-            yield pa.concat_tables(tables).sort_by("offset")
+        elif held := list(tables):
+            # The spans of a rewritten file may cover a partition or offsets that none of its rows has.
+            yield pa.concat_tables(held).sort_by("offset")
 
 
 def read_present_rows(path: str, partition: int, *, start: int, end: int) -> "Iterator[pa.Table]":

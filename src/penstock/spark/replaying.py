@@ -1,7 +1,8 @@
 """`replay`: rows of the lake become messages of a topic again, with where they came from in their headers.
 
 Each partition is sent by one task, in order, and each piece that the brokers have acknowledged is noted beside the
-table. A replay that was interrupted goes on there; a piece that was sent and not noted yet is sent again.
+table, with what was asked for and when. A replay that was interrupted goes on there; a piece that was sent and not
+noted yet is sent again.
 """
 
 import asyncio
@@ -10,28 +11,27 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock.client.configs import Resource, ResourceType, describe_configs
 from penstock.client.errors import unwrap
+from penstock.client.metadata import Topic
 from penstock.client.opening import given_settings, to_milliseconds
 from penstock.spark.connecting import Link, connect
-from penstock.spark.lake import Lake, LakeError, LakeFile, list_names, open_filesystem
+from penstock.spark.lake import Lake, LakeError, LakeFile, open_filesystem
 from penstock.spark.lake_reading import read_rows
 from penstock.spark.offsets import id_text
+from penstock.spark.replay_notes import Notes, State
 from penstock.spark.tasks import run_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow.fs import FileSystem
     from pyspark.sql import SparkSession
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
 """About as much is sent before it is noted: what may come twice of each partition."""
-FOLDER: Final = "_replays"
-"""In the folder of the table; Delta and Spark do not look into folders that begin with an underscore."""
 HEADERS: Final = ("topic", "partition", "offset", "timestamp")
 """What each message's headers say of where it comes from: `penstock-original-topic` and so on. The timestamp is in
 milliseconds."""
@@ -53,6 +53,10 @@ class Selection:
     until_ms: int | None = None
 
     def may_have(self, file: LakeFile) -> bool:
+        # Of all partitions, any that the file has tells as much as the others: its offsets decide.
+        numbers = (file.partitions or (0,)) if self.partitions is None else self.partitions
+        if not any(file.may_have(number, start=self.from_offset, end=self.to_offset) for number in numbers):
+            return False
         if file.times_ms is None:
             return True
         return (self.since_ms is None or file.times_ms[1] >= self.since_ms) and (
@@ -64,7 +68,7 @@ class Selection:
 class ReplayProgress:
     rows: int
     total: int
-    """At most: of files that were selected by time, some rows may be left out."""
+    """At most: of files that were selected, some rows may be left out."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,9 +76,51 @@ class ReplayResult:
     path: str
     topic: str
     rows: Mapping[int, int]
-    """What was sent of each partition by this run."""
+    """What was sent of each partition by this run: each row once, however often Spark has tried its task."""
     resumed_rows: int
     """What an earlier run had sent that was interrupted."""
+    resumed_ms: int | None
+    """When the first run began, from which times that are so long ago are counted; None if this is the first."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Time:
+    """A point in time, or so long ago."""
+
+    ms: int
+    is_ago: bool
+
+    def resolve(self, now_ms: int) -> int:
+        return max(0, now_ms - self.ms) if self.is_ago else self.ms
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Call:
+    """What was asked for, in the words that identify it: a time that is so long ago stays so, and only the first run
+    makes a point in time of it."""
+
+    topic: str
+    partitions: tuple[int, ...] | None = None
+    from_offset: int = 0
+    to_offset: int | None = None
+    since: _Time | None = None
+    until: _Time | None = None
+    partition_by: Literal["original", "key"] = "original"
+    timestamps: Literal["original", "now"] = "original"
+
+    def name(self, table_id: str, topic_id: str) -> str:
+        """The same for the same call, and another for any other."""
+        told = [table_id, topic_id, asdict(self)]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+    def selection(self, now_ms: int) -> Selection:
+        return Selection(
+            partitions=self.partitions,
+            from_offset=self.from_offset,
+            to_offset=self.to_offset,
+            since_ms=None if self.since is None else self.since.resolve(now_ms),
+            until_ms=None if self.until is None else self.until.resolve(now_ms),
+        )
 
 
 @dataclass(slots=True, frozen=True)
@@ -82,21 +128,11 @@ class _Job:
     """What every task is told."""
 
     path: str
-    state: str
-    files: tuple[LakeFile, ...]
+    name: str
+    call: _Call
     selection: Selection
-    topic: str
-    settings: Mapping[str, Any]
-    keeps_partitions: bool
-    keeps_timestamps: bool
-
-
-@dataclass(slots=True, frozen=True)
-class _State:
-    """How far a partition is: the next offset of the lake, and the rows before it."""
-
-    next_offset: int
-    rows: int
+    files: tuple[LakeFile, ...]
+    settings: Mapping[str, str]
 
 
 def replay(
@@ -108,64 +144,59 @@ def replay(
     partitions: Sequence[int] | None = None,
     from_offset: int = 0,
     to_offset: int | None = None,
-    since: int | datetime | None = None,
-    until: int | datetime | None = None,
+    since: int | datetime | timedelta | None = None,
+    until: int | datetime | timedelta | None = None,
     partition_by: Literal["original", "key"] = "original",
     timestamps: Literal["original", "now"] = "original",
     watch: Callable[[ReplayProgress], None] = lambda _: None,
 ) -> ReplayResult:
     """Send rows of the table in the folder `lake` to the topic `to`: all of them, or those of some partitions, offsets
-    and times (milliseconds, or datetimes; the ends are not included).
+    and times (milliseconds, datetimes, or timedeltas for so long ago; the ends are not included).
 
     Each message goes to the partition that it came from, or with `partition_by="key"` to where the producer sends its
     key. It keeps its timestamp, or gets the present one. Delivery is at least once: interrupted and called again with
-    the same arguments it goes on where it was, and sends about `PIECE_BYTES` of each partition again at most. When it
-    is done, that is forgotten, and the next call begins anew.
+    the same arguments it goes on where it was, and sends about `PIECE_BYTES` of each partition again at most. A time
+    that is so long ago is then counted from the first call, so that the same rows are meant; computed by the caller it
+    would be another each time, and the replay another one. When it is done, all that is forgotten, and the next call
+    begins anew.
 
     Example:
         replay(session(), "/lake/orders", "orders-again", bootstrap="localhost:9092", partitions=[0, 1])
     """
-    selection = Selection(
+    call = _Call(
+        topic=to,
         partitions=None if partitions is None else tuple(sorted(set(partitions))),
         from_offset=from_offset,
         to_offset=to_offset,
-        since_ms=None if since is None else to_milliseconds(since),
-        until_ms=None if until is None else to_milliseconds(until),
+        since=_time(since),
+        until=_time(until),
+        partition_by=partition_by,
+        timestamps=timestamps,
     )
     table = Lake.load(lake)
     if not table.exists:
         raise LakeError(f"there is no table in {table.path}: `penstock pipeline archive` makes one")
     settings = {name: str(value) for name, value in given_settings(bootstrap).items()}
     link = connect(settings)
+    target = unwrap(link.run(link.cluster.topics([to], fresh=True)))[to]
+    name = call.name(table.id, id_text(target.topic_id))
+    notes = Notes.open(table.path, name)
+    now_ms = time.time_ns() // 1_000_000
+    resumed_ms = notes.began_ms()
+    selection = call.selection(now_ms if resumed_ms is None else resumed_ms)
     files = tuple(each for each in table.files() if selection.may_have(each))
     numbers = _partitions(table, files) if selection.partitions is None else list(selection.partitions)
-    topic_id = _check_target(link, to, numbers, files, by_key=partition_by == "key", keeps=timestamps == "original")
-    name = _name(table.id, to, topic_id, selection, partition_by)
-    job = _Job(
-        path=table.path,
-        state=f"{FOLDER}/{name}",
-        files=files,
-        selection=selection,
-        topic=to,
-        settings=settings,
-        keeps_partitions=partition_by == "original",
-        keeps_timestamps=timestamps == "original",
-    )
-    total = sum(
-        each.rows
-        for each in files
-        if any(each.may_have(number, start=from_offset, end=to_offset) for number in numbers)
-    )
-    filesystem, base = open_filesystem(table.path)
-    resumed = sum(each.rows for each in _states(filesystem, f"{base}/{job.state}"))
-
-    def look(_: int) -> None:
-        watch(ReplayProgress(sum(each.rows for each in _states(filesystem, f"{base}/{job.state}")), total))
-
-    sent = run_tasks(spark, f"replay {table.path}", numbers, partial(_replay_partition, job), watch=look)
-    if list_names(filesystem, f"{base}/{job.state}"):
-        filesystem.delete_dir(f"{base}/{job.state}")
-    return ReplayResult(table.path, to, dict(zip(numbers, sent, strict=True)), resumed)
+    if partition_by == "original":
+        _check_partitions(target, numbers)
+    if timestamps == "original":
+        _check_retention(link, to, _oldest_ms(files, selection), now_ms)
+    if resumed_ms is None:
+        notes.begin(asdict(call), now_ms)
+    before = {number: state.rows for number, state in notes.states().items()}
+    after = _run(spark, _Job(table.path, name, call, selection, files, settings), numbers, notes, watch)
+    notes.forget()
+    sent = {number: rows - before.get(number, 0) for number, rows in after.items()}
+    return ReplayResult(table.path, to, sent, sum(before.values()), resumed_ms)
 
 
 def with_origin(rows: "pa.Table") -> "pa.Array":
@@ -206,27 +237,46 @@ def with_origin(rows: "pa.Table") -> "pa.Array":
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
 
 
+def _time(given: int | datetime | timedelta | None) -> _Time | None:
+    if given is None:
+        return None
+    if isinstance(given, timedelta):
+        return _Time(given // timedelta(milliseconds=1), is_ago=True)
+    return _Time(to_milliseconds(given), is_ago=False)
+
+
+def _run(
+    spark: "SparkSession", job: _Job, numbers: Sequence[int], notes: Notes, watch: Callable[[ReplayProgress], None]
+) -> dict[int, int]:
+    """What has been sent of each partition in the end, by this run and by those before it."""
+    total = sum(each.rows for each in job.files)
+
+    def look(_: int) -> None:
+        watch(ReplayProgress(sum(each.rows for each in notes.states().values()), total))
+
+    noted = run_tasks(spark, f"replay {job.path}", numbers, partial(_replay_partition, job), watch=look)
+    return dict(zip(numbers, noted, strict=True))
+
+
 def _replay_partition(job: _Job, partition: int) -> int:
-    """A task."""
+    """A task; returns all that is noted of the partition. What it has sent itself would not tell: Spark may have tried
+    it before, and it goes on where that has ended."""
     return asyncio.run(_send(job, partition))
 
 
 async def _send(job: _Job, partition: int) -> int:
     from penstock.client.producer import Producer
 
-    filesystem, base = open_filesystem(job.path)
-    path = f"{base}/{job.state}/{partition}.json"
-    state = _read_state(filesystem, path) or _State(job.selection.from_offset, 0)
-    sent = 0
+    notes = Notes.open(job.path, job.name)
+    state = notes.read(partition) or State(job.selection.from_offset, 0)
     async with Producer(dict(job.settings)) as producer:
         for rows, next_offset in _pieces(job, partition, state.next_offset):
             if rows.num_rows:
-                target = partition if job.keeps_partitions else None
-                (await producer.send_batch(job.topic, _messages(rows, job), partition=target)).raise_for_errors()
-            sent += rows.num_rows
-            state = _State(next_offset, state.rows + rows.num_rows)
-            _write_state(filesystem, path, state)
-    return sent
+                target = partition if job.call.partition_by == "original" else None
+                (await producer.send_batch(job.call.topic, _messages(rows, job), partition=target)).raise_for_errors()
+            state = State(next_offset, state.rows + rows.num_rows)
+            notes.write(partition, state)
+    return state.rows
 
 
 def _pieces(job: _Job, partition: int, start: int) -> "Iterator[tuple[pa.Table, int]]":
@@ -254,13 +304,13 @@ def _messages(rows: "pa.Table", job: _Job) -> "pa.Table":
     import pyarrow as pa
 
     columns = {"key": rows["key"], "value": rows["value"], "headers": with_origin(rows)}
-    if job.keeps_timestamps:
+    if job.call.timestamps == "original":
         columns["timestamp"] = rows["timestamp"]
     return pa.table(columns)
 
 
 def _partitions(lake: Lake, files: Sequence[LakeFile]) -> list[int]:
-    """All that have rows."""
+    """All that may have rows."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -275,55 +325,29 @@ def _partitions(lake: Lake, files: Sequence[LakeFile]) -> list[int]:
     return sorted(found)
 
 
-def _check_target(
-    link: Link, topic: str, numbers: Sequence[int], files: Sequence[LakeFile], *, by_key: bool, keeps: bool
-) -> str:
-    """That the topic can take the rows; returns its id."""
-    told = unwrap(link.run(link.cluster.topics([topic], fresh=True)))[topic]
-    count = len(told.partitions)
-    if not by_key and numbers and numbers[-1] >= count:
+def _check_partitions(target: Topic, numbers: Sequence[int]) -> None:
+    count = len(target.partitions)
+    if numbers and numbers[-1] >= count:
         raise ReplayError(
-            f"the lake has partition {numbers[-1]}, and topic {topic!r} has {count}: give it {numbers[-1] + 1} "
+            f"the lake has partition {numbers[-1]}, and topic {target.name!r} has {count}: give it {numbers[-1] + 1} "
             '(penstock topic add-partitions), or send by key (partition_by="key", --by-key)'
         )
-    if keeps:
-        resource = Resource(ResourceType.TOPIC, topic)
-        configs = unwrap(link.run(describe_configs(link.cluster, [resource])))[resource]
-        retention_ms = int(configs["retention.ms"].value or -1)
-        oldest_ms = min((each.times_ms[0] for each in files if each.times_ms is not None), default=None)
-        deletes = "delete" in (configs["cleanup.policy"].value or "") and retention_ms >= 0
-        if deletes and oldest_ms is not None and oldest_ms < time.time_ns() // 1_000_000 - retention_ms:
-            raise ReplayError(
-                f"the lake has messages that are older than retention.ms={retention_ms} of topic {topic!r}: it would "
-                'delete them again. Set it to -1, or give them the present time (timestamps="now", --timestamps now)'
-            )
-    return id_text(told.topic_id)
 
 
-def _name(table_id: str, topic: str, topic_id: str, selection: Selection, partition_by: str) -> str:
-    """The same for the same call, and another for any other."""
-    told = [table_id, topic, topic_id, asdict(selection), partition_by]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+def _oldest_ms(files: Sequence[LakeFile], selection: Selection) -> int | None:
+    """The time that no row to be sent is older than, as far as the files tell. Rows of a selected file that are older
+    than the selection stay where they are."""
+    firsts = (each.times_ms[0] for each in files if each.times_ms is not None)
+    return min((max(first, selection.since_ms or 0) for first in firsts), default=None)
 
 
-def _states(filesystem: "FileSystem", folder: str) -> list[_State]:
-    found = (_read_state(filesystem, f"{folder}/{name}") for name in list_names(filesystem, folder) if name[0] != ".")
-    return [each for each in found if each is not None]
-
-
-def _read_state(filesystem: "FileSystem", path: str) -> _State | None:
-    try:
-        with filesystem.open_input_stream(path) as stream:
-            told = json.loads(stream.read())
-    except FileNotFoundError:
-        return None
-    return _State(told["next"], told["rows"])
-
-
-def _write_state(filesystem: "FileSystem", path: str, state: _State) -> None:
-    folder, _, name = path.rpartition("/")
-    filesystem.create_dir(folder, recursive=True)
-    # Whoever reads it at this moment gets the old one or the new one.
-    with filesystem.open_output_stream(f"{folder}/.{name}") as stream:
-        stream.write(json.dumps({"next": state.next_offset, "rows": state.rows}).encode())
-    filesystem.move(f"{folder}/.{name}", path)
+def _check_retention(link: Link, topic: str, oldest_ms: int | None, now_ms: int) -> None:
+    resource = Resource(ResourceType.TOPIC, topic)
+    configs = unwrap(link.run(describe_configs(link.cluster, [resource])))[resource]
+    retention_ms = int(configs["retention.ms"].value or -1)
+    deletes = "delete" in (configs["cleanup.policy"].value or "") and retention_ms >= 0
+    if deletes and oldest_ms is not None and oldest_ms < now_ms - retention_ms:
+        raise ReplayError(
+            f"the lake has messages that are older than retention.ms={retention_ms} of topic {topic!r}: it would "
+            'delete them again. Set it to -1, or give them the present time (timestamps="now", --timestamps now)'
+        )
