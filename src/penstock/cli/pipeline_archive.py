@@ -49,7 +49,12 @@ On a cluster:
     show_default=True,
     help="Of the files: snappy is written sooner, and takes about twice the room.",
 )
-@click.option("--skip-lost", is_flag=True, help="Go on behind records that were deleted before they were archived.")
+@click.option(
+    "--skip-lost",
+    is_flag=True,
+    help="Go on behind records that were deleted before they were archived, and although others have taken some from "
+    "the table since.",
+)
 @spark_options
 @output_option
 @bootstrap_option
