@@ -47,10 +47,10 @@ def measure(orders: Filled, folder: Path, spark: Session, *, rounds: int, step: 
         samples = take_turns(topic, ways, rounds=rounds, step=step)
         found |= {(case, way): taken for way, taken in samples.items()}
     groups = {
-        f"{case.payload}, {case.codec}": {way: found[case, way].median(_per_second) for way in (OURS, THEIRS)}
+        f"{case.payload}, {case.codec}": {way: found[case, way].median(_per_second) / 1000 for way in (OURS, THEIRS)}
         for case in CASES
     }
-    return make_table(found, CASES, orders.rows, rounds), Bars("Archiving", "rows/s", groups)
+    return make_table(found, CASES, orders.rows, rounds), Bars("Archiving rows of 1 KB", "thousand rows/s", groups)
 
 
 def make_table(

@@ -52,7 +52,9 @@ def measure(
             counts = {"warming": WARMING, "batches": batches}
             answer = spark.ask("stream", **told, **counts, folder=str(folder / "checkpoint"))
             found[way, names[spark]].append(answer["batch_ms"])
-    groups = {f"{way}, {name}": {"ms a batch": median(took)} for (way, name), took in found.items()}
+    groups: dict[str, dict[str, float]] = {f"Spark {name}": {} for name in names.values()}
+    for (way, name), took in found.items():
+        groups[f"Spark {name}"][way] = median(took)
     table = make_table(found, target=names[sparks.tuned], rounds=rounds, batches=batches)
     return table, Bars("Fixed cost of a micro-batch", "ms", groups)
 

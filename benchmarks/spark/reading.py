@@ -36,8 +36,12 @@ def measure(
     }
     _check_alike(filled, ways)
     found = take_turns(filled, ways, rounds=rounds, step=step)
-    bars = Bars("Reading", "rows/s", {name: {"rows/s": each.median(_per_second)} for name, each in found.items()})
-    return make_table(found, ours.version, theirs.version, filled.rows, rounds), bars
+    groups: dict[str, dict[str, float]] = {f"Spark {each.version}": {} for each in (ours, theirs)}
+    for name, samples in found.items():
+        way, _, version = name.rpartition(", ")
+        groups[f"Spark {version}"][way] = samples.median(_per_second) / 1000
+    table = make_table(found, ours.version, theirs.version, filled.rows, rounds)
+    return table, Bars("Reading rows of 1 KB", "thousand rows/s", groups)
 
 
 def make_table(found: dict[str, Rounds[Sample]], own: str, other: str, rows: int, rounds: int) -> Table:

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import click
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import penstock
-from penstock.cli.pipeline_stats import show_stats
+from penstock.cli.pipeline_stats import show_stats, tell
 from penstock.testing import Broker
 from tests.cli.pipelines import call, fill, spark
 from tests.spark.counted import ORDERS, made
@@ -70,6 +72,44 @@ def test_options_are_checked_before_spark_starts(args: list[str], message: str) 
 def test_tables_have_what_matters_first(capsys: pytest.CaptureFixture[str]) -> None:
     show_stats(made(ORDERS), top=1)
     assert capsys.readouterr().out == SHOWN
+
+
+def test_what_was_counted_is_printed_even_if_it_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(click.ClickException, match=r"not everything is written: .*file"):
+        tell(made(ORDERS), top=1, output="table", plots=str(tmp_path / "file"))
+    assert capsys.readouterr().out == SHOWN
+    with pytest.raises(click.ClickException, match="not everything is written"):
+        tell(made(ORDERS), top=1, output="json", parquet=str(tmp_path / "file"))
+    assert json.loads(capsys.readouterr().out)[0]["topic"] == "orders"
+
+
+def test_nothing_but_json_is_printed_if_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tell(made(ORDERS), top=1, output="json", parquet=str(tmp_path))
+    assert json.loads(capsys.readouterr().out)[0]["messages"] == 30
+    assert (tmp_path / "topics.parquet").exists()
+
+
+def test_hours_that_no_date_has_are_numbers_and_come_before_all_others(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = made(ORDERS)
+    late = [replace(whole.hours[-1], hour_ms=hour_ms) for hour_ms in (999_999_997_200_000, 1_699_999_999_999_200_000)]
+    show_stats(replace(whole, hours=(*whole.hours, *late)), top=3)
+    table = capsys.readouterr().out.partition("hours (UTC)")[2].splitlines()[2:5]
+    assert [line.split("  ")[0] for line in table] == [
+        "1699999999999200000 ms",
+        "999999997200000 ms",
+        "2023-11-14T23:00",
+    ]
+
+
+def test_faults_without_a_place_are_faults_none_the_less(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = made(ORDERS)
+    show_stats(replace(whole, audits=tuple(replace(each, findings=()) for each in whole.audits)), top=3)
+    assert "no duplicate and no gap" not in capsys.readouterr().out
+    show_stats(replace(whole, audits=whole.audits[1:]), top=3)
+    assert "no duplicate and no gap among 10 numbered messages" in capsys.readouterr().out
 
 
 SHOWN = """\

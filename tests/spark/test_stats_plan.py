@@ -1,19 +1,23 @@
 """What is read: the log as far as it goes, the lake below it, and only what may be of the time asked for."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.client import admin
+from penstock.client.errors import unwrap
+from penstock.client.metadata import TopicPartition
 from penstock.protocol.records import NewRecord
 from penstock.spark import stats_plan
 from penstock.spark.archiving import find_source, source_options
-from penstock.spark.lake import Lake, LakeError
-from penstock.spark.stats_plan import Piece, Scope, load_lake, plan
+from penstock.spark.lake import LakeError
+from penstock.spark.stats_plan import Piece, Scope, plan
 from tests.spark.cluster import TestCluster
 from tests.spark.lakes import add, span
 
 
-def pieces(cluster: TestCluster, topic: str, lake: Lake | None = None, **options: int | Scope) -> list[Piece]:
+def pieces(cluster: TestCluster, topic: str, lake: str | None = None, **options: int | Scope) -> list[Piece]:
     wanted = source_options(topic, cluster.bootstrap)
     source = find_source(cluster.link, topic)
     told = {"min_parts": 1, "scope": Scope(), **options}
@@ -55,16 +59,45 @@ def test_the_lake_is_read_below_the_beginning_of_the_log_alone(cluster: TestClus
     topic = cluster.create("archived", 2)
     cluster.send_count(topic, 30)
     source = find_source(cluster.link, topic)
-    lake = add(tmp_path, span(0, 20, source=source), source=source)
+    lake = add(tmp_path, span(0, 20, source=source), source=source).path
     assert spans(pieces(cluster, topic, lake)) == [(0, 0, 30, False)]
     cluster.delete_records(topic, 12)
     assert spans(pieces(cluster, topic, lake)) == [(0, 0, 12, True), (0, 12, 30, False)]
     cluster.delete_records(topic, 25)
     assert spans(pieces(cluster, topic, lake)) == [(0, 0, 20, True), (0, 25, 30, False)]
     assert spans(pieces(cluster, topic, lake, scope=Scope(until_ms=1_000))) == [(0, 25, 30, False)]
-    assert {each.archived_in for each in pieces(cluster, topic, lake)} == {None, lake.path}
+    assert {each.archived_in for each in pieces(cluster, topic, lake)} == {None, lake}
 
 
-def test_a_lake_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("since_ms", [None, 1])
+@pytest.mark.parametrize("moment", range(4))
+def test_what_is_archived_and_truncated_meanwhile_is_read_once(
+    cluster: TestCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since_ms: int | None, moment: int
+) -> None:
+    topic = cluster.create("raced")
+    cluster.send_count(topic, 30)
+    source = find_source(cluster.link, topic)
+    lake = add(tmp_path, span(0, 10, source=source), source=source).path
+    cluster.delete_records(topic, 10)
+    list_offsets, moments = admin.list_offsets, iter(range(10))
+
+    async def archive_at(reached: int) -> None:
+        if reached == moment:
+            add(tmp_path, span(10, 20, source=source), source=source, run="ba9876543210")
+            unwrap(await admin.delete_records(cluster.cluster, {TopicPartition(topic, 0): 20}))
+
+    async def list_while_others_archive(*args: Any, **options: Any) -> Any:
+        await archive_at(next(moments))
+        listed = await list_offsets(*args, **options)
+        await archive_at(next(moments))
+        return listed
+
+    monkeypatch.setattr(admin, "list_offsets", list_while_others_archive)
+    found = pieces(cluster, topic, lake, scope=Scope(since_ms))
+    offsets = [offset for each in found for offset in range(each.range.start, each.range.end)]
+    assert (sorted(offsets), cluster.first_offset(topic)) == (list(range(30)), 20)
+
+
+def test_a_lake_that_is_not_there_is_an_error(cluster: TestCluster, tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="archive the topic first"):
-        load_lake(str(tmp_path))
+        pieces(cluster, cluster.create("poor"), str(tmp_path))

@@ -1,7 +1,7 @@
 """`penstock pipeline stats`: what topics carry, as tables here, as files, as pictures, and as messages."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -91,43 +91,64 @@ def stats(
     client = client_settings(bootstrap, settings)
     from penstock.cli.pipeline_progress import PipelineProgress
 
-    with (
-        spark_session(master, conf, f"penstock stats {' '.join(topics)}") as spark,
-        PipelineProgress("messages") as progress,
-    ):
-        from penstock.spark.statistics import stats as run
+    with spark_session(master, conf, f"penstock stats {' '.join(topics)}") as spark:
+        with PipelineProgress("messages") as progress:
+            from penstock.spark.statistics import stats as run
 
-        result = run(
-            spark,
-            topics,
-            bootstrap=client,
-            since=since_ms,
-            until=None if until is None else until.value,
-            lake=folders,
-            top=top,
-            watch=lambda told: progress.show("counting", told.done, told.total),
-        )
-        if publish:
-            from penstock.spark.stats_topic import publish_stats
+            result = run(
+                spark,
+                topics,
+                bootstrap=client,
+                since=since_ms,
+                until=None if until is None else until.value,
+                lake=folders,
+                top=top,
+                watch=lambda told: progress.show("counting", told.done, told.total),
+            )
+        tell(result, top=top, output=output, parquet=parquet, plots=plots, publish_to=client if publish else None)
 
-            publish_stats(result, client)
-    written: list[object] = []
+
+def tell(
+    result: "Stats",
+    *,
+    top: int,
+    output: str,
+    parquet: str | None = None,
+    plots: str | None = None,
+    publish_to: Mapping[str, Any] | None = None,
+) -> None:
+    """Print the result, and then write and send it: whatever goes wrong with that, what was counted is not lost."""
+    if output == "json":
+        _show_json(result)
+    else:
+        show_stats(result, top)
+    try:
+        for line in _hand_over(result, parquet, plots, publish_to):
+            if output != "json":
+                click.echo(line)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise click.ClickException(f"not everything is written: {error}") from error
+
+
+def _hand_over(
+    result: "Stats", parquet: str | None, plots: str | None, publish_to: Mapping[str, Any] | None
+) -> Iterator[str]:
+    """Write and send what is wanted, and say so."""
     if parquet is not None:
         from penstock.spark.stats_files import write_tables
 
-        written += write_tables(result, parquet)
+        yield from (f"written: {path}" for path in write_tables(result, parquet))
     if plots is not None:
         from penstock.spark.stats_plots import draw_plots
 
-        written += draw_plots(result, plots)
-    if output == "json":
-        _show_json(result)
-        return
-    show_stats(result, top)
-    for path in written:
-        click.echo(f"written: {path}")
-    if publish:
-        click.echo(f"{counted(len(result.topics), 'message')} sent to penstock.stats")
+        yield from (f"written: {path}" for path in draw_plots(result, plots))
+    if publish_to is not None:
+        from penstock.spark.stats_topic import publish_stats
+
+        publish_stats(result, publish_to)
+        yield f"{counted(len(result.topics), 'message')} sent to penstock.stats"
 
 
 def show_stats(result: "Stats", top: int) -> None:
@@ -199,7 +220,7 @@ def _show_audit(result: "Stats", top: int, *, many: bool) -> None:
     ]
     wanted = [row for row in found if row["kind"] != "removed"]
     _section("duplicates and gaps", wanted, top, many=many)
-    if result.audits and not wanted:
+    if result.audits and not any(each.duplicates or each.gaps for each in result.audits):
         numbered = sum(each.numbered for each in result.audits)
         click.echo(f"\nno duplicate and no gap among {counted(numbered, 'numbered message')}")
 
@@ -214,14 +235,22 @@ def _section(title: str, rows: Sequence[Row], top: int, *, many: bool) -> None:
 def _hours(result: "Stats") -> list[Row]:
     from penstock.spark.stats_topic import by_hour
 
-    rows: list[Row] = []
-    for each in result.topics:
-        for hour_ms, messages, size in by_hour([hour for hour in result.hours if hour.topic == each.topic]):
-            rows.append(
-                {"topic": each.topic, "hour": str(Timestamp(hour_ms))[:16], "messages": messages, "bytes": Size(size)}
-                | {"rate": Rate(messages / 3600)}
-            )
-    return sorted(rows, key=lambda row: str(row["hour"]), reverse=True)
+    found = [
+        (hour_ms, each.topic, messages, size)
+        for each in result.topics
+        for hour_ms, messages, size in by_hour([hour for hour in result.hours if hour.topic == each.topic])
+    ]
+    return [
+        {"topic": topic, "hour": _hour_text(hour_ms), "messages": messages, "bytes": Size(size)}
+        | {"rate": Rate(messages / 3600)}
+        for hour_ms, topic, messages, size in sorted(found, key=lambda each: each[0], reverse=True)
+    ]
+
+
+def _hour_text(hour_ms: int) -> str:
+    """Up to the minutes, if it is a date at all: a producer may send any number."""
+    text = str(Timestamp(hour_ms))
+    return text[:16] if text.endswith("Z") else text
 
 
 def _spread(topic: str, found: "Distribution") -> Row:

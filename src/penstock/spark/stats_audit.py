@@ -1,10 +1,12 @@
 """What producers' sequence numbers tell about a partition: what came twice, what never came, and what compaction took.
 
 An idempotent producer numbers its records in each partition from 0 on, and every batch says in its header with which
-number it begins. So headers are enough, and parts of a log can be looked at apart and put together afterwards.
+number it begins. So headers are enough, and parts of a log can be looked at apart and put together afterwards. A part
+cannot know whether it begins with something old: so it only tells where numbers follow each other, and they are
+compared when all parts are there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -12,7 +14,10 @@ from typing import Final
 from penstock.protocol.batch import BatchHeader
 
 MAX_FINDINGS: Final = 100
-"""So many are told one by one; the rest is counted."""
+"""So many of a partition are told one by one; the rest is counted."""
+MAX_SPANS: Final = 1_000
+"""So many a part keeps, and the first of each producer and epoch in any case. What begins later it compares itself,
+with what the producer has in this part: that is right unless all of that is old."""
 SEQUENCES: Final = 2**31
 """Numbers begin again at 0 behind the largest."""
 
@@ -41,7 +46,8 @@ class Finding:
 
 @dataclass(slots=True)
 class Span:
-    """What a producer has written, with one epoch, in a part of the log."""
+    """Batches of a producer, with one epoch, whose numbers follow each other. If nothing is wrong, and compaction has
+    taken no batch, that is all that the producer has in a part."""
 
     producer_id: int
     epoch: int
@@ -49,12 +55,29 @@ class Span:
     first_offset: int
     holes_before: int
     """Offsets that nobody has, from the beginning of the part up to here."""
-    next_sequence: int = 0
-    next_offset: int = 0
     holes_until: int = 0
-    """The same up to the last batch of the producer."""
+    """The same up to the last batch."""
+    numbers: int = 0
+    """How many were used."""
     records: int = 0
-    batches: int = 0
+    """How many of those are there."""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.producer_id, self.epoch
+
+    @property
+    def next_sequence(self) -> int:
+        return (self.first_sequence + self.numbers) % SEQUENCES
+
+    def leads_to(self, other: "Span") -> bool:
+        return self.next_sequence == other.first_sequence
+
+    def extend(self, other: "Span") -> None:
+        """Take a span of the same producer whose last number is further."""
+        self.numbers += _distance(self.next_sequence, other.next_sequence)
+        self.holes_until = other.holes_until
+        self.records += other.records
 
 
 @dataclass(slots=True)
@@ -82,7 +105,7 @@ class Part:
         """Those that carry a number."""
         return sum(each.records for each in self.spans)
 
-    def note(self, kind: Kind, span: Span, offset: int, sequence: int, count: int) -> None:
+    def note(self, kind: Kind, span: Span, sequence: int, count: int) -> None:
         if not count:
             return
         match kind:
@@ -92,8 +115,8 @@ class Part:
                 self.gaps += count
             case Kind.REMOVED:
                 self.removed += count
-        if len(self.findings) < MAX_FINDINGS:
-            self.findings.append(Finding(kind, span.producer_id, span.epoch, offset, sequence % SEQUENCES, count))
+        found = Finding(kind, span.producer_id, span.epoch, span.first_offset, sequence % SEQUENCES, count)
+        self.findings.append(found)
 
 
 class Auditor:
@@ -106,7 +129,8 @@ class Auditor:
         self.part = Part(start, end, is_from_beginning=is_from_beginning)
         self._is_lead = is_lead
         self._position = start
-        self._spans: dict[tuple[int, int], Span] = {}
+        self._last: dict[tuple[int, int], Span] = {}
+        self._furthest: dict[tuple[int, int], Span] = {}
 
     def add(self, headers: Iterable[BatchHeader]) -> None:
         """The next ones; of those that an answer has twice or beyond the end nothing is taken."""
@@ -120,7 +144,7 @@ class Auditor:
     def finish(self) -> Part:
         """Nothing more comes: what is left up to the end is not there."""
         self._pass(self.part.end)
-        self.part.spans = list(self._spans.values())
+        self.part.findings = _choose(self.part.findings)
         return self.part
 
     def _add(self, header: BatchHeader) -> None:
@@ -137,26 +161,34 @@ class Auditor:
         if header.producer_id < 0 or header.base_sequence < 0:
             part.plain_records += count
             return
-        key = header.producer_id, header.producer_epoch
-        numbers = header.last_offset_delta + 1
-        span = self._spans.get(key)
-        if span is None:
-            first = header.base_sequence
-            span = self._spans[key] = Span(*key, first, header.base_offset, part.holes, next_sequence=first)
-        else:
-            _compare(
-                part,
-                span,
-                sequence=header.base_sequence,
-                offset=header.base_offset,
-                numbers=numbers,
-                holes=part.holes - span.holes_until,
+        self._append(
+            Span(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.base_offset,
+                holes_before=part.holes,
+                holes_until=part.holes,
+                numbers=header.last_offset_delta + 1,
+                records=count,
             )
-        _go_on(span, header.base_sequence + numbers)
-        span.next_offset = header.next_offset
-        span.holes_until = part.holes
-        span.records += count
-        span.batches += 1
+        )
+
+    def _append(self, span: Span) -> None:
+        last = self._last.get(span.key)
+        if last is not None and last.leads_to(span):
+            last.extend(span)
+        elif last is None or len(self.part.spans) < MAX_SPANS:
+            self.part.spans.append(span)
+            self._last[span.key] = last = span
+        else:
+            _compare(self.part, self._furthest[span.key], span)
+            if len(self.part.findings) > 2 * MAX_FINDINGS:
+                self.part.findings = _choose(self.part.findings)
+            return
+        furthest = self._furthest.get(span.key, last)
+        if _is_ahead(furthest.next_sequence, last.next_sequence):
+            self._furthest[span.key] = last
 
     def _pass(self, offset: int) -> None:
         self.part.holes += max(0, offset - self._position)
@@ -164,84 +196,102 @@ class Auditor:
 
 
 def merge(parts: Iterable[Part]) -> Part:
-    """The parts of one partition as a whole, given in their order."""
-    ordered = list(parts)
-    if not ordered:
+    """The parts of one partition as a whole, given in their order. It is the same however the log was cut."""
+    sections: list[list[Part]] = []
+    for part in parts:
+        if sections and sections[-1][-1].end == part.start:
+            sections[-1].append(part)
+        else:
+            # Before it is something that nobody has looked at: numbers that go on behind it begin anew.
+            sections.append([part])
+    if not sections:
         return Part(0, 0)
-    whole = Part(ordered[0].start, ordered[0].start, is_from_beginning=ordered[0].is_from_beginning)
-    spans: dict[tuple[int, int], Span] = {}
-    known: set[int] = set()
-    for part in ordered:
-        if part.start != whole.end:
-            # Between them is something that nobody has looked at: numbers that go on behind it begin anew.
-            whole.spans += spans.values()
-            spans, known = {}, set()
-            whole.is_from_beginning = False
-        for span in part.spans:
-            _append(whole, spans, known, span)
-        known |= {span.producer_id for span in part.spans}
-        whole.end = part.end
-        whole.holes += part.holes
-        whole.thinned += part.thinned
-        whole.plain_records += part.plain_records
-        whole.duplicates += part.duplicates
-        whole.gaps += part.gaps
-        whole.removed += part.removed
-        whole.findings += part.findings
-    whole.spans += spans.values()
-    whole.findings = sorted(whole.findings, key=lambda each: each.offset)[:MAX_FINDINGS]
+    whole = Part(sections[0][0].start, sections[-1][-1].end, is_from_beginning=sections[0][0].is_from_beginning)
+    for section in sections:
+        joined = _join(section)
+        _compare_all(joined)
+        _add_up(whole, joined)
+    whole.findings = _choose(whole.findings)
     return whole
 
 
-def _append(whole: Part, spans: dict[tuple[int, int], Span], known: set[int], span: Span) -> None:
-    """Add what a producer has written in the next part."""
-    key = span.producer_id, span.epoch
-    holes_before = whole.holes + span.holes_before
-    before = spans.get(key)
-    if before is None:
-        before = spans[key] = replace(
-            span, holes_before=holes_before, holes_until=whole.holes + span.holes_until, next_sequence=0
-        )
-        # Whoever had a part from the beginning on, or another epoch before, begins with 0.
-        if whole.is_from_beginning or span.producer_id in known:
-            _note_missing(whole, before, span.first_offset, span.first_sequence, holes_before)
-        before.next_sequence = span.next_sequence
-        return
-    _compare(
-        whole,
-        before,
-        sequence=span.first_sequence,
-        offset=span.first_offset,
-        numbers=_distance(span.first_sequence, span.next_sequence),
-        holes=holes_before - before.holes_until,
-    )
-    _go_on(before, span.next_sequence)
-    before.next_offset = span.next_offset
-    before.holes_until = whole.holes + span.holes_until
-    before.records += span.records
-    before.batches += span.batches
+def _join(parts: Sequence[Part]) -> Part:
+    """Parts without anything between them as one, whose spans go on from one part to the next."""
+    joined = Part(parts[0].start, parts[-1].end, is_from_beginning=parts[0].is_from_beginning)
+    last: dict[tuple[int, int], Span] = {}
+    for part in parts:
+        for each in part.spans:
+            span = replace(
+                each, holes_before=joined.holes + each.holes_before, holes_until=joined.holes + each.holes_until
+            )
+            before = last.get(span.key)
+            if before is not None and before.leads_to(span):
+                before.extend(span)
+            else:
+                last[span.key] = span
+                joined.spans.append(span)
+        _add_up(joined, replace(part, spans=[]))
+    return joined
 
 
-def _compare(part: Part, span: Span, *, sequence: int, offset: int, numbers: int, holes: int) -> None:
-    """Note what a batch that begins with `sequence` says, behind which holes since the producer's last one."""
-    ahead = _distance(span.next_sequence, sequence)
-    if ahead < SEQUENCES // 2:
-        _note_missing(part, span, offset, ahead, holes)
+def _compare_all(part: Part) -> None:
+    """Note what the spans say, each compared with what the producer had before."""
+    reached: dict[tuple[int, int], Span] = {}
+    known: set[int] = set()
+    for span in part.spans:
+        before = reached.get(span.key)
+        if before is not None:
+            _compare(part, before, span)
+            continue
+        # Whoever had the log from the beginning on, or another epoch before, begins with 0.
+        if part.is_from_beginning or span.producer_id in known:
+            _note_missing(part, span, 0, span.first_sequence, span.holes_before)
+        known.add(span.producer_id)
+        reached[span.key] = replace(span)
+
+
+def _compare(part: Part, before: Span, span: Span) -> None:
+    """Note how a span goes on behind what its producer had, and add it to that. A duplicate does not set the producer
+    back."""
+    if _is_ahead(before.next_sequence, span.first_sequence):
+        missing = _distance(before.next_sequence, span.first_sequence)
+        _note_missing(part, span, before.next_sequence, missing, span.holes_before - before.holes_until)
     else:
-        part.note(Kind.DUPLICATE, span, offset, sequence, min(SEQUENCES - ahead, numbers))
+        behind = _distance(span.first_sequence, before.next_sequence)
+        part.note(Kind.DUPLICATE, span, span.first_sequence, min(behind, span.numbers))
+        if span.numbers <= behind:
+            before.records += span.records
+            return
+    before.extend(span)
 
 
-def _note_missing(part: Part, span: Span, offset: int, missing: int, holes: int) -> None:
+def _note_missing(part: Part, span: Span, sequence: int, missing: int, holes: int) -> None:
     """Numbers for which there are offsets without a batch were written; for the others there is no place."""
     removed = min(missing, holes)
-    part.note(Kind.REMOVED, span, offset, span.next_sequence, removed)
-    part.note(Kind.GAP, span, offset, span.next_sequence + removed, missing - removed)
+    part.note(Kind.REMOVED, span, sequence, removed)
+    part.note(Kind.GAP, span, sequence + removed, missing - removed)
 
 
-def _go_on(span: Span, next_sequence: int) -> None:
-    """A duplicate does not set the producer back."""
-    if _distance(span.next_sequence, next_sequence) < SEQUENCES // 2:
-        span.next_sequence = next_sequence % SEQUENCES
+def _choose(findings: Iterable[Finding]) -> list[Finding]:
+    """The first ones. What compaction took is no fault, and does not crowd out what is one."""
+    first = sorted(findings, key=lambda each: (each.kind is Kind.REMOVED, each.offset))[:MAX_FINDINGS]
+    return sorted(first, key=lambda each: each.offset)
+
+
+def _add_up(whole: Part, part: Part) -> None:
+    whole.holes += part.holes
+    whole.thinned += part.thinned
+    whole.plain_records += part.plain_records
+    whole.spans += part.spans
+    whole.duplicates += part.duplicates
+    whole.gaps += part.gaps
+    whole.removed += part.removed
+    whole.findings += part.findings
+
+
+def _is_ahead(first: int, second: int) -> bool:
+    """Whether the second number is the first one or comes after it; half of all numbers are ahead, half behind."""
+    return _distance(first, second) < SEQUENCES // 2
 
 
 def _distance(first: int, second: int) -> int:

@@ -1,5 +1,6 @@
 """What statistics read: of each partition what its log has, which tells most, and from the lake what is older."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -49,13 +50,18 @@ def load_lake(path: str) -> Lake:
 
 
 async def plan(
-    cluster: Cluster, options: SourceOptions, source: Source, lake: Lake | None, scope: Scope, *, min_parts: int
+    cluster: Cluster, options: SourceOptions, source: Source, lake_path: str | None, scope: Scope, *, min_parts: int
 ) -> list[Piece]:
-    """The pieces of a topic. What neither the log nor the lake has is left out."""
+    """The pieces of a topic, those of its lake first if there is one. What neither the log nor the lake has is left
+    out."""
     keys = [TopicPartition(source.topic, number) for number in range(source.partitions)]
-    first = await positions.list_ends(cluster, dict.fromkeys(keys, EARLIEST), options)
+    # The end first, then backwards, and the lake last: an archive run beside commits before it truncates, so that the
+    # table has whatever has left the log when its beginning is listed.
     last = await positions.list_ends(cluster, dict.fromkeys(keys, LATEST), options)
-    starts = await _starts(cluster, first, last, scope)
+    young = await _list_young(cluster, last, scope)
+    first = await positions.list_ends(cluster, dict.fromkeys(keys, EARLIEST), options)
+    lake = None if lake_path is None else await asyncio.to_thread(load_lake, lake_path)
+    starts = {key: max(first[key], young[key]) for key in keys}
     live = [
         Range(source.topic, source.topic_id, key.partition, starts[key], last[key])
         for key in keys
@@ -76,14 +82,12 @@ async def plan(
     return from_log if lake is None else [*_plan_lake(lake, source, first, scope), *from_log]
 
 
-async def _starts(
-    cluster: Cluster, first: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int], scope: Scope
-) -> dict[TopicPartition, int]:
+async def _list_young(cluster: Cluster, last: Mapping[TopicPartition, int], scope: Scope) -> dict[TopicPartition, int]:
     """Before these offsets no record is young enough."""
     if scope.since_ms is None:
-        return dict(first)
-    listed = unwrap(await admin.list_offsets(cluster, dict.fromkeys(first, scope.since_ms)))
-    return {key: max(first[key], listed[key].offset) if listed[key].offset >= 0 else last[key] for key in first}
+        return dict.fromkeys(last, 0)
+    listed = unwrap(await admin.list_offsets(cluster, dict.fromkeys(last, scope.since_ms)))
+    return {key: listed[key].offset if listed[key].offset >= 0 else last[key] for key in last}
 
 
 def _plan_lake(lake: Lake, source: Source, first: Mapping[TopicPartition, int], scope: Scope) -> list[Piece]:

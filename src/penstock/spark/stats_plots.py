@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.spark.statistics import Bar, Stats
+from penstock.spark.statistics import Bar, Stats, TopicStats
 from penstock.spark.stats_topic import by_hour
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ MAX_TOPICS: Final = 8
 def draw_plots(stats: Stats, folder: str | Path) -> list[Path]:
     """Write `traffic.png`, `sizes.png`, `partitions.png` and `latency.png` to a folder: those for which there is
     something to show. Returns their paths."""
-    busiest = sorted(stats.topics, key=lambda each: -each.messages)[:MAX_TOPICS]
-    names = [each.topic for each in stats.topics if each in busiest and each.messages]
+    names = _busiest([each for each in stats.topics if each.messages])
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     if not names:
@@ -32,9 +31,15 @@ def draw_plots(stats: Stats, folder: str | Path) -> list[Path]:
         _draw(place / "sizes.png", lambda axes: _sizes(axes, stats, names)),
         _draw(place / "partitions.png", lambda axes: _partitions(axes, stats, names)),
     ]
-    if any(each.latency_ms is not None for each in stats.topics):
-        drawn.append(_draw(place / "latency.png", lambda axes: _latency(axes, stats, names)))
+    if timed := _busiest([each for each in stats.topics if each.latency_ms is not None]):
+        drawn.append(_draw(place / "latency.png", lambda axes: _latency(axes, stats, timed)))
     return drawn
+
+
+def _busiest(topics: Sequence[TopicStats]) -> list[str]:
+    """Those that a picture has room for, in the order in which they come."""
+    chosen = {each.topic for each in sorted(topics, key=lambda each: -each.messages)[:MAX_TOPICS]}
+    return [each.topic for each in topics if each.topic in chosen]
 
 
 def _draw(path: Path, fill: "Callable[[Axes], None]") -> Path:
@@ -54,19 +59,25 @@ def _draw(path: Path, fill: "Callable[[Axes], None]") -> Path:
 
 
 def _traffic(axes: "Axes", stats: Stats, names: Sequence[str]) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 
     width: Any = timedelta(hours=0.9) / len(names)
+    undated = 0
     for number, name in enumerate(names):
         hours = by_hour([each for each in stats.hours if each.topic == name])
-        dates = [datetime.fromtimestamp(min(hour_ms, _LAST_MS) / 1000, UTC) for hour_ms, _, _ in hours]
-        places: Any = [date + number * width for date in dates]
-        heights = [messages for _, messages, _ in hours]
+        dated = [(hour_ms, messages) for hour_ms, messages, _ in hours if hour_ms <= _LAST_MS]
+        undated += sum(messages for hour_ms, messages, _ in hours if hour_ms > _LAST_MS)
+        places: Any = [datetime.fromtimestamp(hour_ms / 1000, UTC) + number * width for hour_ms, _ in dated]
+        heights = [messages for _, messages in dated]
         axes.bar(places, heights, width, align="edge", color=_colour(number), label=_text(name))
     locator: Any = AutoDateLocator()  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    axes.set(title="Messages per hour", ylabel="messages", xlabel="UTC")
+    # The margin too has to have dates.
+    last: float = date2num(datetime.fromtimestamp(_LAST_MS / 1000, UTC))  # type: ignore[no-untyped-call]
+    axes.set_xlim(right=min(axes.get_xlim()[1], last))
+    title = "Messages per hour" + (f" (without {undated:,} after the year 9999)" if undated else "")
+    axes.set(title=title, ylabel="messages", xlabel="UTC")
     _finish(axes, names)
 
 
@@ -94,8 +105,7 @@ def _partitions(axes: "Axes", stats: Stats, names: Sequence[str]) -> None:
 
 def _latency(axes: "Axes", stats: Stats, names: Sequence[str]) -> None:
     """How many percent came within which time."""
-    shown = [each for each in stats.topics if each.topic in names and each.latency_ms is not None]
-    for number, told in enumerate(shown):
+    for number, told in enumerate(each for each in stats.topics if each.topic in names):
         total, seen = sum(bar.messages for bar in told.latency_bars), 0
         shares = []
         for bar in told.latency_bars:
@@ -109,7 +119,7 @@ def _latency(axes: "Axes", stats: Stats, names: Sequence[str]) -> None:
     for percent in (50, 95, 99):
         axes.axhline(percent, color="#bbbbbb", linewidth=0.8, linestyle=":")
     axes.set(title="From the producer's time to the broker's", xlabel="milliseconds", ylabel="percent of messages")
-    _finish(axes, [each.topic for each in shown])
+    _finish(axes, names)
 
 
 def _stairs(axes: "Axes", bars: Sequence[Bar], number: int, name: str) -> None:
@@ -146,5 +156,5 @@ def _text(name: str) -> str:
     return f" {shown}" if shown.startswith("_") else shown
 
 
-# Dates end with the year 9999.
+# Dates end with the year 9999. A producer may send any number: microseconds, say, in place of milliseconds.
 _LAST_MS: Final = 253_402_300_799_000
