@@ -5,14 +5,16 @@ import threading
 
 import pytest
 
+from penstock.client.cluster import Cluster
 from penstock.client.errors import UnknownTopicError
 from penstock.client.metadata import TopicPartition
 from penstock.protocol.records import NewRecord
+from penstock.spark import positions
 from penstock.spark.driver import Driver
 from penstock.spark.offsets import Offsets
-from penstock.spark.options import Mode
+from penstock.spark.options import Mode, Subscription
 from penstock.spark.planning import PlanError, Range
-from penstock.spark.positions import DataLossError
+from penstock.spark.positions import DataLossError, Subscribed
 from tests.spark.cluster import TestCluster
 
 
@@ -69,8 +71,9 @@ def test_a_topic_that_is_not_there_is_an_error_before_any_job(cluster: TestClust
 
     with pytest.raises(UnknownTopicError, match=f"did you mean '{topic}'"):
         drive(cluster, "batch", subscribe=f"{topic}s").plan_batch()
-    with pytest.raises(UnknownTopicError):
-        drive(cluster, subscribe=f"{topic}s").initial()
+    streaming = drive(cluster, subscribe=f"{topic}s")
+    with pytest.raises(PlanError, match=f"did you mean '{topic}'"):
+        streaming.latest(streaming.initial(), is_limited=False)
 
 
 def test_a_stream_goes_from_batch_to_batch(cluster: TestCluster) -> None:
@@ -101,6 +104,24 @@ def test_the_first_batch_begins_where_it_began_when_it_is_done_again(cluster: Te
     assert bounds(moved.plan(through_json(moved.initial()), end)) == [(0, 4, 10)]
 
 
+def test_a_first_batch_is_done_again_though_nobody_can_say_any_more_where_it_began(cluster: TestCluster) -> None:
+    topic = cluster.create("unsaid")
+    cluster.send_count(topic, 10)
+    options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 2}})}
+    driver = drive(cluster, **options)
+    end = through_json(driver.latest(driver.initial(), is_limited=False))
+    cluster.add_partitions(topic, 2)
+    cluster.send_count(topic, 3, partition=1)
+
+    again = drive(cluster, **options)
+    initial = through_json(again.initial())
+
+    assert bounds(again.plan(initial, end)) == [(0, 2, 10)]
+    assert bounds(again.plan(end, again.latest(end, is_limited=False))) == [(1, 0, 3)]
+    with pytest.raises(PlanError, match=f"leave out {topic}-1"):
+        again.latest(initial, is_limited=False)
+
+
 def test_latest_is_resolved_once_and_kept_in_the_group(cluster: TestCluster) -> None:
     topic = cluster.create("latest")
     cluster.send_count(topic, 10)
@@ -122,6 +143,40 @@ def test_partitions_made_since_the_start_was_kept_are_read_whole(cluster: TestCl
     cluster.send_count(topic, 5, partition=1)
 
     assert drive(cluster, **options).initial().positions[TopicPartition(topic, 1)] == 0
+
+
+@pytest.mark.parametrize("subscribes", ["subscribe", "subscribePattern"])
+def test_a_topic_added_before_the_first_batch_begins_where_the_user_says(cluster: TestCluster, subscribes: str) -> None:
+    topic, added = cluster.create("begun"), cluster.create("added")
+    joined = f"{topic},{added}" if subscribes == "subscribe" else f"{topic}|{added}"
+    options = {"startingOffsets": "latest", "kafka__group__id": f"{topic}-query"}
+    cluster.send_count(topic, 3)
+    drive(cluster, **{subscribes: topic}, **options).initial()
+    cluster.send_count(topic, 3)
+    cluster.send_count(added, 10)
+
+    initial = drive(cluster, **{subscribes: joined}, **options).initial()
+
+    assert initial.positions == {TopicPartition(topic, 0): 3, TopicPartition(added, 0): 10}
+    assert cluster.committed(f"{topic}-query") == initial.positions
+
+
+def test_a_topic_added_with_its_own_offsets_begins_at_them(cluster: TestCluster) -> None:
+    topic, added = cluster.create("begun"), cluster.create("added")
+    cluster.send_count(topic, 10)
+    cluster.send_count(added, 10)
+    group = f"{topic}-query"
+    first = json.dumps({topic: {"0": 4}})
+    drive(cluster, subscribe=topic, startingOffsets=first, kafka__group__id=group).initial()
+    cluster.add_partitions(topic, 3)
+    cluster.send_count(topic, 10, partition=1)
+
+    both = json.dumps({topic: {"0": 4, "1": 6}, added: {"0": 8}})
+    initial = drive(cluster, subscribe=f"{topic},{added}", startingOffsets=both, kafka__group__id=group).initial()
+
+    assert not initial.error
+    assert [initial.positions[TopicPartition(topic, number)] for number in range(3)] == [4, 6, 0]
+    assert initial.positions[TopicPartition(added, 0)] == 8
 
 
 def test_progress_is_committed_to_the_group_when_more_is_looked_for(cluster: TestCluster) -> None:
@@ -171,6 +226,20 @@ def test_a_limit_of_bytes_goes_by_the_size_of_records(cluster: TestCluster) -> N
 
     assert start == 0
     assert 90 <= end <= 105
+
+
+def test_a_limit_of_bytes_holds_though_the_first_records_are_gone(cluster: TestCluster) -> None:
+    topic = cluster.create("gone")
+    for _ in range(5):
+        cluster.send(topic, ["x" * 1000] * 100)
+    cluster.delete_records(topic, 100)
+    driver = drive(cluster, subscribe=topic, maxBytesPerTrigger="100k", failOnDataLoss="false")
+    key = TopicPartition(topic, 0)
+    start = Offsets({key: 50}, driver.initial().topic_ids)
+
+    assert 140 <= driver.latest(start, is_limited=True).positions[key] <= 155
+    planned = drive(cluster, "batch", subscribe=topic, maxBytesPerPartition="100k").plan(start, Offsets({key: 450}))
+    assert 4 <= len(planned) <= 5
 
 
 def test_a_batch_waits_for_enough_records_but_not_for_ever(cluster: TestCluster) -> None:
@@ -233,6 +302,121 @@ def test_a_topic_made_again_is_read_from_its_beginning_if_loss_is_tolerated(clus
 
     assert after.positions == end.positions
     assert bounds(driver.plan(end, after)) == [(0, 0, 10)]
+
+
+class Hidden:
+    """Topics that brokers say nothing about for a while."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.topics: set[str] = set()
+        find = positions.find_partitions
+
+        async def find_others(cluster: Cluster, subscription: Subscription) -> Subscribed:
+            found = await find(cluster, subscription)
+            keys = tuple(key for key in found.partitions if key.topic not in self.topics)
+            ids = {name: told for name, told in found.topic_ids.items() if name not in self.topics}
+            return Subscribed(keys, ids, {key: found.leaders[key] for key in keys}, found.missing)
+
+        monkeypatch.setattr(positions, "find_partitions", find_others)
+
+
+def test_a_topic_that_is_out_of_sight_for_a_while_is_read_once(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, other = cluster.create("flickering"), cluster.create("steady")
+    cluster.send_count(topic, 10)
+    hidden = Hidden(monkeypatch)
+    group = f"{topic}-query"
+    options = {"subscribePattern": f"{topic}|{other}", "kafka__group__id": group}
+    driver = drive(cluster, **options, failOnDataLoss="false")
+    first = through_json(driver.latest(driver.initial(), is_limited=False))
+    driver.latest(first, is_limited=False)
+
+    hidden.topics.add(topic)
+    without = through_json(driver.latest(first, is_limited=False))
+    assert driver.plan(first, without) == []
+    assert driver.latest(without, is_limited=False) == without, "one batch says that it is gone, and no other"
+    cluster.send_count(other, 2)
+    more = through_json(driver.latest(without, is_limited=False))
+    assert [(each.topic, each.start, each.end) for each in driver.plan(without, more)] == [(other, 0, 2)]
+    driver.latest(more, is_limited=False)
+    assert cluster.committed(group) == {TopicPartition(topic, 0): 10, TopicPartition(other, 0): 2}
+
+    hidden.topics.clear()
+    cluster.send_count(topic, 5)
+    back = through_json(drive(cluster, **options).latest(more, is_limited=False))
+    assert [(each.topic, each.start, each.end) for each in driver.plan(more, back)] == [(topic, 10, 15)]
+    assert back.gone is None
+    assert driver.latest(back, is_limited=False) == back
+
+
+def test_a_topic_that_is_gone_is_not_told_to_the_group(cluster: TestCluster, caplog: pytest.LogCaptureFixture) -> None:
+    topic, other = cluster.create("deleted"), cluster.create("left")
+    cluster.send_count(topic, 10)
+    group = f"{topic}-query"
+    driver = drive(cluster, subscribePattern=f"{topic}|{other}", kafka__group__id=group, failOnDataLoss="false")
+    first = driver.latest(driver.initial(), is_limited=False)
+    cluster.delete_topic(topic)
+    without = driver.latest(first, is_limited=False)
+    caplog.clear()
+
+    assert driver.latest(without, is_limited=False) == without
+
+    assert without.gone is not None
+    assert "could not be committed" not in caplog.text
+
+
+def test_a_topic_made_again_after_it_was_gone_is_read_from_its_beginning(cluster: TestCluster) -> None:
+    topic = cluster.create("renewed", 2)
+    cluster.send_count(topic, 10, partition=1)
+    driver = drive(cluster, subscribePattern=topic, failOnDataLoss="false")
+    first = driver.latest(driver.initial(), is_limited=False)
+    cluster.delete_topic(topic)
+    without = driver.latest(first, is_limited=False)
+    cluster.broker.create_topic(topic)
+    cluster.send_count(topic, 3)
+
+    back = driver.latest(without, is_limited=False)
+
+    assert bounds(driver.plan(without, back)) == [(0, 0, 3)]
+    assert back.gone is None, "what the topic before had is no concern of this one"
+    strict = drive(cluster, subscribePattern=topic)
+    with pytest.raises(DataLossError, match="was deleted and made again"):
+        strict.latest(without, is_limited=False)
+
+
+def test_a_query_of_what_is_there_now_ends_though_a_topic_is_out_of_sight(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = cluster.create("flickering")
+    cluster.send_count(topic, 10)
+    hidden = Hidden(monkeypatch)
+    driver = drive(cluster, subscribePattern=topic, failOnDataLoss="false")
+    first = driver.latest(driver.initial(), is_limited=False)
+    hidden.topics.add(topic)
+    driver.aim()
+    without = driver.latest(first, is_limited=False)
+    assert driver.latest(without, is_limited=False) == without
+    hidden.topics.clear()
+    cluster.send_count(topic, 5)
+
+    back = driver.latest(without, is_limited=False)
+
+    assert back.positions == first.positions, "what came since waits for the next query"
+    assert driver.latest(back, is_limited=False) == back
+
+
+def test_an_id_that_is_not_told_once_is_not_forgotten(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = cluster.create("untold")
+    driver = drive(cluster, subscribe=topic)
+    first = driver.latest(driver.initial(), is_limited=False)
+    cluster.send_count(topic, 5)
+    monkeypatch.setattr(positions, "id_text", lambda _: "")
+
+    second = through_json(driver.latest(first, is_limited=False))
+
+    assert bounds(driver.plan(first, second)) == [(0, 0, 5)]
+    assert second.topic_ids == first.topic_ids
 
 
 def test_a_log_that_was_cut_off_is_followed_if_loss_is_tolerated(cluster: TestCluster) -> None:

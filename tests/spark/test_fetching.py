@@ -7,6 +7,7 @@ from penstock.client.metadata import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.records import NewRecord, build, iterate
 from penstock.protocol.schemas.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
+from penstock.spark.connecting import connect
 from penstock.spark.fetching import Chunk, RemadeTopicError, _read, fetch_chunk, whole_batches
 from penstock.spark.options import Named
 from penstock.spark.positions import find_partitions
@@ -55,6 +56,20 @@ def test_a_topic_that_was_made_again_is_not_read(cluster: TestCluster) -> None:
 
     with pytest.raises(RemadeTopicError, match="was deleted and made again"):
         fetch(cluster, topic, 0, before)
+
+
+def test_a_process_that_remembers_the_topic_before_does_not_take_the_new_one_for_remade(cluster: TestCluster) -> None:
+    topic = cluster.create("renewed")
+    cluster.send(topic, ["old"])
+    # A worker of Spark's lives longer than a batch, and has a cache of its own.
+    worker = connect({"bootstrap.servers": cluster.bootstrap, "client.id": topic})
+    key = TopicPartition(topic, 0)
+    assert worker.run(fetch_chunk(worker.cluster, key, topic_id(cluster, topic), 0)).next_offset == 1
+    cluster.delete_topic(topic)
+    cluster.broker.create_topic(topic)
+    cluster.send(topic, ["new", "er"])
+
+    assert worker.run(fetch_chunk(worker.cluster, key, topic_id(cluster, topic), 0)).next_offset == 2
 
 
 def test_an_offset_beyond_the_log_is_an_error(cluster: TestCluster) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from penstock.client.metadata import TopicPartition
-from penstock.spark.offsets import Offsets, id_text
+from penstock.spark.offsets import Offsets, id_text, is_remade
 
 
 def key(topic: str, partition: int) -> TopicPartition:
@@ -26,7 +26,10 @@ def test_offsets_come_back_from_json() -> None:
     first = Offsets({key("a", 0): 0}, {"a": "A"}, is_initial=True)
     then = Offsets({key("a", 0): 5, key("a", 1): 2}, {"a": "A"}, begin=Offsets({key("a", 0): 0}, {"a": "A"}))
 
-    for each in (first, then, Offsets({})):
+    lost = Offsets({key("a", 0): 5}, {"a": "A"}, gone=Offsets({key("b", 1): 2}, {"b": "B"}))
+    unsaid = Offsets({}, is_initial=True, error="nobody knows")
+
+    for each in (first, then, lost, unsaid, Offsets({})):
         assert Offsets.from_json(json.loads(json.dumps(each.to_json()))) == each
 
 
@@ -49,6 +52,24 @@ def test_topics_can_be_forgotten() -> None:
     both = Offsets({key("a", 0): 1, key("b", 0): 2}, {"a": "A", "b": "B"})
 
     assert both.without(["a"]) == Offsets({key("b", 0): 2}, {"b": "B"})
+
+
+def test_some_partitions_alone_keep_the_ids_of_their_topics() -> None:
+    both = Offsets({key("a", 0): 1, key("a", 1): 3, key("b", 0): 2}, {"a": "A", "b": "B"})
+
+    assert both.only([key("a", 1), key("c", 0)]) == Offsets({key("a", 1): 3}, {"a": "A"})
+
+
+def test_what_is_gone_is_remembered() -> None:
+    now = Offsets({key("a", 0): 1}, {"a": "A"}, gone=Offsets({key("a", 1): 3, key("b", 0): 2}, {"a": "A", "b": "B"}))
+
+    assert now.remembered == Offsets({key("a", 0): 1, key("a", 1): 3, key("b", 0): 2}, {"a": "A", "b": "B"})
+    assert now.remembered.remembered == now.remembered
+
+
+def test_only_two_ids_make_two_topics() -> None:
+    assert is_remade("A", "B")
+    assert not any(is_remade(*ids) for ids in [("A", "A"), ("A", ""), ("", "A"), ("", "")])
 
 
 def test_an_id_is_written_as_kafka_writes_it() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.client.metadata import TopicPartition
 from penstock.spark.offsets import Offsets
-from penstock.spark.planning import PlanError, Range, limit, limit_bytes, plan_ranges, share, split
+from penstock.spark.planning import USUAL_BYTES, PlanError, Range, limit, limit_bytes, plan_ranges, share, split
 
 
 def key(partition: int, topic: str = "a") -> TopicPartition:
@@ -30,8 +30,21 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
     assert plan_ranges(offsets(9, topic_id="old"), offsets(3, topic_id="new")) == [Range("a", "new", 0, 0, 3)]
 
 
+@pytest.mark.parametrize(("before", "now"), [("A", ""), ("", "A"), ("", "")])
+def test_an_id_that_nobody_tells_makes_no_other_topic(before: str, now: str) -> None:
+    assert plan_ranges(offsets(5, topic_id=before), offsets(9, topic_id=now)) == [Range("a", now, 0, 5, 9)]
+
+
 def test_what_was_deleted_is_not_read() -> None:
     assert plan_ranges(offsets(1, 2), offsets(1)) == []
+    assert plan_ranges(offsets(1), Offsets({}, gone=offsets(1))) == []
+
+
+def test_what_was_gone_for_a_while_goes_on_where_it_was() -> None:
+    start = Offsets({key(0): 3}, {"a": "A"}, gone=Offsets({key(1): 7}, {"a": "A"}))
+
+    assert plan_ranges(start, offsets(3, 9)) == [Range("a", "A", 1, 7, 9)]
+    assert plan_ranges(Offsets({}, gone=offsets(7)), offsets(9, topic_id="new")) == [Range("a", "new", 0, 0, 9)]
 
 
 def test_the_first_batch_begins_where_its_end_says() -> None:
@@ -45,6 +58,15 @@ def test_the_first_batch_begins_where_its_end_says() -> None:
 def test_a_first_batch_without_anything_stays_empty() -> None:
     """Spark makes one in any case, from the initial offset to the same."""
     assert plan_ranges(offsets(7), Offsets({key(0): 5}, {"a": "A"}, is_initial=True)) == []
+
+
+def test_a_beginning_that_cannot_be_told_is_an_error_only_if_the_end_does_not_tell_it() -> None:
+    start = Offsets({}, is_initial=True, error="nobody knows")
+
+    assert plan_ranges(start, Offsets({key(0): 9}, {"a": "A"}, begin=offsets(2))) == [Range("a", "A", 0, 2, 9)]
+    assert plan_ranges(start, Offsets({key(0): 5}, {"a": "A"}, is_initial=True)) == []
+    with pytest.raises(PlanError, match="nobody knows"):
+        plan_ranges(start, offsets(9))
 
 
 def test_an_end_before_the_start_is_refused() -> None:
@@ -72,6 +94,15 @@ def test_bytes_are_limited_by_what_records_weigh() -> None:
     assert ends == {key(0): 10, key(1): 10}
     assert limit_bytes({}, {key(0): 10}, 10_000, {key(0): 100.0}) == {key(0): 10}
     assert limit_bytes({}, {key(0): 10}, 1, {key(0): 1e6}) == {key(0): 1}
+
+
+def test_records_of_which_nothing_is_known_are_taken_for_usual_ones() -> None:
+    most = round(10 * USUAL_BYTES)
+
+    assert limit_bytes({}, {key(0): 1000}, most, {}) == {key(0): 10}
+    assert [part.size for part in split([Range("a", "A", 0, 0, 40)], max_bytes=most)] == [10] * 4
+    ranges = [Range("a", "A", index, 0, 40) for index in (0, 1)]
+    assert len(split(ranges, max_bytes=1000, bytes_each={key(0): 50.0})) == 4, "like the others, if there are any"
 
 
 def test_shares_are_fair_and_add_up() -> None:

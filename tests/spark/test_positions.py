@@ -148,6 +148,28 @@ def test_a_recreated_topic_is_a_clear_error(cluster: TestCluster, caplog: pytest
     assert caplog.text.count("was deleted and made again") == 1, "told once, not at every look"
 
 
+def test_a_loss_that_was_survived_once_is_no_loss_again(cluster: TestCluster) -> None:
+    topic, other = cluster.create("survived"), cluster.create("stays")
+    options = cluster.options("streaming", subscribe=other)
+    ids = find(cluster, Named((topic, other))).topic_ids
+    gone = Offsets({TopicPartition(topic, 0): 5}, {topic: ids[topic]})
+    start = Offsets({TopicPartition(other, 0): 0}, {other: ids[other]}, gone=gone)
+
+    assert list(latest(cluster, options, start).positions) == [TopicPartition(other, 0)]
+
+
+def test_a_topic_that_comes_back_is_known_by_its_id(cluster: TestCluster) -> None:
+    topic = cluster.create("back")
+    options = cluster.options("streaming", subscribe=topic)
+    key, ids = TopicPartition(topic, 0), find(cluster, Named((topic,))).topic_ids
+
+    with pytest.raises(DataLossError, match="was deleted and made again"):
+        latest(cluster, options, Offsets({}, gone=Offsets({key: 0}, {topic: "another"})))
+    with pytest.raises(DataLossError, match="was read up to offset 5, but its log ends at 0"):
+        latest(cluster, options, Offsets({}, gone=Offsets({key: 5}, ids)))
+    assert latest(cluster, options, Offsets({}, gone=Offsets({key: 0}, ids))).positions == {key: 0}
+
+
 def test_a_log_that_ends_before_the_query_was_is_data_loss(cluster: TestCluster) -> None:
     topic = cluster.create("cut")
     options = cluster.options("streaming", subscribe=topic)
@@ -207,3 +229,15 @@ def test_the_size_of_records_is_told_by_the_first_ones(cluster: TestCluster) -> 
     assert 1000 < sizes[TopicPartition(large, 0)] < 1050
     assert len(sizes) == 2
     assert cluster.link.run(positions.probe_sizes(cluster.cluster, {})) == {}
+
+
+def test_the_size_of_records_is_told_by_the_first_that_are_left(cluster: TestCluster) -> None:
+    topic = cluster.create("left")
+    for _ in range(3):
+        cluster.send(topic, ["x" * 1000] * 10)
+    cluster.delete_records(topic, 12)
+    key = TopicPartition(topic, 0)
+
+    sizes = cluster.link.run(positions.probe_sizes(cluster.cluster, {key: 5}))
+
+    assert 1000 < sizes[key] < 1050

@@ -2,15 +2,17 @@
 
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from penstock.client.errors import CorruptBatchError
+from penstock.client.errors import BrokerError, CorruptBatchError
 from penstock.client.metadata import TopicPartition
 from penstock.protocol.columns import Columns, Impl, decode_pieces
 from penstock.protocol.compression import Codec
+from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.records import NewRecord, build
 from penstock.spark import fetching, reading
 from penstock.spark.fetching import Chunk
@@ -193,6 +195,36 @@ def test_retention_may_overtake_in_the_middle_of_a_range(cluster: TestCluster) -
     assert seen[-30:] == list(range(70, 100))
 
 
+class Clock:
+    """Stands still, unless the test has it go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def pause_after_each(self, rows: Iterator[pa.RecordBatch]) -> list[int]:
+        """The offsets, as Spark takes them that needs hours for each batch."""
+        seen = []
+        for batch in rows:
+            seen += batch.column(0).to_pylist()
+            self.now += 10_000
+        return seen
+
+
+def test_retention_may_overtake_while_spark_takes_its_time(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = cluster.create("late")
+    cluster.send_count(topic, 100, batch=10)
+    options = cluster.options(subscribe=topic, kafka__max__partition__fetch__bytes="100", failOnDataLoss="false")
+    clock = Clock(monkeypatch)
+    rows = reading.read_range(options, whole(cluster, topic, 0, 100), OFFSETS)
+    next(rows)
+    cluster.delete_records(topic, 70)
+
+    assert clock.pause_after_each(rows)[-30:] == list(range(70, 100))
+
+
 def test_a_log_that_was_cut_off_is_a_clear_error(cluster: TestCluster) -> None:
     topic = cluster.create("short")
     cluster.send_count(topic, 10)
@@ -232,6 +264,60 @@ def test_a_topic_that_is_gone_is_an_error_or_the_end_of_the_range(cluster: TestC
         with pytest.raises(DataLossError, match=why):
             read(cluster.options(subscribe=wanted.topic), wanted)
         assert offsets(cluster.options(subscribe=wanted.topic, failOnDataLoss="false"), wanted) == []
+
+
+def test_a_topic_made_again_with_fewer_partitions_is_an_error_or_the_end_of_the_range(cluster: TestCluster) -> None:
+    topic = cluster.create("fewer", 2)
+    cluster.send_count(topic, 10, partition=1)
+    ids = cluster.link.run(find_partitions(cluster.cluster, Named((topic,)))).topic_ids
+    wanted = Range(topic, ids[topic], 1, 0, 10)
+    cluster.delete_topic(topic)
+    cluster.broker.create_topic(topic)
+
+    with pytest.raises(DataLossError, match="the topic has 1 partitions"):
+        read(cluster.options(subscribe=topic), wanted)
+    assert offsets(cluster.options(subscribe=topic, failOnDataLoss="false"), wanted) == []
+
+
+def test_an_offset_that_is_outside_for_a_moment_is_asked_for_again_after_a_pause(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = cluster.create("moment")
+    cluster.send_count(topic, 10)
+    left, paused = [1, 2, 3], []
+
+    async def fail_first(*args: Any, **options: Any) -> Chunk:
+        if left:
+            left.pop()
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, topic)
+        return await fetching.fetch_chunk(*args, **options)
+
+    def pause_ms(tries: int) -> float:
+        paused.append(tries)
+        return 1.0
+
+    monkeypatch.setattr(reading, "fetch_chunk", fail_first)
+    monkeypatch.setattr(reading, "backoff_ms", pause_ms)
+
+    assert offsets(cluster.options(subscribe=topic), whole(cluster, topic, 0, 10)) == list(range(10))
+    assert paused == [1, 2, 3]
+
+
+def test_an_offset_that_stays_outside_is_an_error_in_the_end(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = cluster.create("outside")
+    cluster.send_count(topic, 10)
+    clock = Clock(monkeypatch)
+
+    async def fail(*_: object, **__: object) -> Chunk:
+        clock.now += 10
+        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, topic)
+
+    monkeypatch.setattr(reading, "fetch_chunk", fail)
+
+    with pytest.raises(DataLossError, match=f"offsets 0 to 10 of {topic}-0.* for 60000 ms now"):
+        read(cluster.options(subscribe=topic, failOnDataLoss="false"), whole(cluster, topic, 0, 10))
 
 
 def chunk(data: bytes | bytearray, next_offset: int, aborted: tuple[tuple[int, int], ...] = ()) -> Chunk:
@@ -307,6 +393,33 @@ def test_a_damaged_batch_is_an_error_that_says_where(serve: Any) -> None:
 
     with pytest.raises(CorruptBatchError, match="made-0: what was fetched from offset 0 on is damaged"):
         serve([chunk(damaged, 2)], 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [(bytes(100), "format 0 is not supported"), (records(0, 0, 1)[:-1], "does not fit"), (records(0, 0, 1), "before")],
+    ids=["no batch", "cut off", "before the offset"],
+)
+def test_bytes_that_lead_nowhere_are_an_error_at_once(serve: Any, data: bytes, why: str) -> None:
+    with pytest.raises(CorruptBatchError, match=f"made-0: what was fetched from offset 4 on is damaged .*{why}"):
+        serve([chunk(data, fetching.whole_batches(memoryview(data), 4)[1])], 4, 6)
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_log_that_is_short_for_a_moment_is_read_whole_however_long_spark_takes(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """As after a change of leadership, when the new leader does not know yet how much is committed."""
+    chunks = iter([chunk(records(0, 0, 1), 2), chunk(b"", 2), chunk(b"", 2), chunk(records(2, 0, 1), 4)])
+
+    async def answer(*_: object, **__: object) -> Chunk:
+        return next(chunks)
+
+    monkeypatch.setattr(reading, "fetch_chunk", answer)
+    options = cluster.options(subscribe="made", failOnDataLoss=fails)
+
+    rows = reading.read_range(options, Range("made", "", 0, 0, 4), OFFSETS)
+    assert Clock(monkeypatch).pause_after_each(rows) == [0, 1, 2, 3]
 
 
 def test_checksums_are_not_checked_if_the_user_says_so(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -313,6 +313,26 @@ def test_a_first_batch_that_fails_with_starting_offsets_latest_loses_nothing(
     assert sink.rows == numbers(20, start=10)
 
 
+def test_a_first_batch_that_fails_is_done_again_though_the_starting_offsets_fit_no_longer(
+    spark: "SparkSession", cluster: TestCluster, checkpoint: str
+) -> None:
+    topic = cluster.create("outgrown")
+    cluster.send_count(topic, 10)
+    sink = Collected()
+    rows = stream(spark, cluster, subscribe=topic, startingOffsets=json.dumps({topic: {"0": 2}}))
+    sink.fails_before.add(0)
+    with pytest.raises(PySparkException, match="before the write"):
+        run(rows, checkpoint, sink)
+    cluster.add_partitions(topic, 2)
+    cluster.send_count(topic, 3, 1)
+
+    run(rows, checkpoint, sink)
+
+    assert sink.rows == numbers(10, start=2) + numbers(3, partition=1)
+    with pytest.raises(PySparkException, match=f"the starting offsets leave out {topic}-1"):
+        run(rows, f"{checkpoint}-of-another")
+
+
 def forget(checkpoint: str, kind: str, number: int) -> None:
     """As if the driver had died before it wrote this file."""
     folder = Path(checkpoint) / kind

@@ -306,7 +306,7 @@ _LEAST_BYTES: Final = 4 * 1024 * 1024
 
 
 def _worthwhile(ranges: Sequence[Range], sizes: Mapping[TopicPartition, float]) -> int:
-    total = sum(each.size * sizes.get(each.key, 1.0) for each in ranges)
+    total = sum(each.size * sizes.get(each.key, planning.USUAL_BYTES) for each in ranges)
     return max(len(ranges), int(total / _LEAST_BYTES))
 
 

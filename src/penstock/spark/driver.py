@@ -3,16 +3,18 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from penstock.client.admin import LATEST
+from penstock.client.errors import ClientError
 from penstock.client.metadata import TopicPartition
 from penstock.spark import planning, positions, progress
 from penstock.spark.connecting import Link
 from penstock.spark.offsets import Offsets
-from penstock.spark.options import SourceOptions
+from penstock.spark.options import OptionsError, SourceOptions
 from penstock.spark.planning import PlanError, Range
-from penstock.spark.positions import Subscribed
+from penstock.spark.positions import DataLossError, Subscribed
 
 IDLE_WAIT_MS: Final = 500
 """How long a query without new data waits for some before it tells Spark that there is none: Spark alone would ask
@@ -39,9 +41,12 @@ class Driver:
         return self._link.run(self._plan_batch())
 
     def initial(self) -> Offsets:
-        """Where the query begins. Asked again after a failure of the first batch, it is the same if a group keeps
-        it."""
-        return self._link.run(self._initial())
+        """Where the query begins. Asked again after a failure of the first batch, it is the same if a group keeps it.
+        That it cannot be said is no error before somebody needs it: the end of a batch that is done again knows."""
+        try:
+            return self._link.run(self._initial())
+        except (ClientError, DataLossError, OptionsError) as error:
+            return Offsets({}, is_initial=True, error=str(error))
 
     def aim(self) -> None:
         """From now on, end where the logs end now."""
@@ -49,6 +54,8 @@ class Driver:
 
     def latest(self, start: Offsets, *, is_limited: bool) -> Offsets:
         """Where the batch that begins at `start` ends; `start` itself if there is nothing to do."""
+        if start.error:
+            raise PlanError(start.error)
         return self._link.run(self._latest(start, is_limited=is_limited))
 
     def plan(self, start: Offsets, end: Offsets) -> list[Range]:
@@ -76,11 +83,14 @@ class Driver:
         starts = {}
         if group is not None:
             starts = await progress.recall_start(cluster, group, bound, found.topic_ids, found.partitions)
-        if starts:
+            begun, told = {key.topic for key in starts}, {*starts, *bound.each}
             # Made since the query began.
-            starts |= {key: 0 for key in found.partitions if key not in starts}
-        else:
-            starts = await positions.resolve(cluster, found.partitions, bound, options, is_start=True)
+            starts |= {key: 0 for key in found.partitions if key.topic in begun and key not in told}
+        # Of other topics nothing was begun, whether they were added to the subscription or are the first to match its
+        # pattern: until a batch is done, the user's word counts for them as for the rest.
+        others = [key for key in found.partitions if key not in starts]
+        asked = replace(bound, each={key: value for key, value in bound.each.items() if key not in starts})
+        starts |= await positions.resolve(cluster, others, asked, options, is_start=True)
         if group is not None:
             await progress.keep_start(cluster, group, bound, found.topic_ids, starts)
         return Offsets(starts, _ids(found, starts), is_initial=True)
@@ -110,7 +120,8 @@ class Driver:
         options, cluster = self._options, self._link.cluster
         only = None if self._target is None else self._target.positions.keys()
         self.seen, self._leaders = await positions.latest(cluster, options, start, only=only)
-        known = start.without(positions.remade_topics(start, self.seen.topic_ids))
+        remade = positions.remade_topics(start.remembered, self.seen.topic_ids)
+        known = start.remembered.without(remade)
         ends = dict(self.seen.positions)
         if self._target is not None:
             # What was made since waits for the next query.
@@ -121,10 +132,13 @@ class Driver:
             return None
         if is_limited:
             ends = await self._limit(known.positions, ends)
-        if ends == dict(start.positions) and not positions.remade_topics(start, self.seen.topic_ids):
+        if ends == dict(start.positions) and not remade:
             return None
         begin = Offsets(start.positions, start.topic_ids) if start.is_initial else None
-        return Offsets(ends, {key.topic: self.seen.topic_ids.get(key.topic, "") for key in ends}, begin)
+        # An answer without a topic, or without its id, is no proof that it is another one when it comes back.
+        gone = known.only(known.positions.keys() - ends.keys())
+        ids = {key.topic: self.seen.topic_ids[key.topic] or known.topic_ids.get(key.topic, "") for key in ends}
+        return Offsets(ends, ids, begin, gone=gone if gone.positions else None)
 
     async def _wait_for_more(self, wait_ms: int) -> None:
         assert self.seen is not None, "asked for just before"

@@ -10,7 +10,7 @@ from penstock.protocol.batch import HEADER, read_header
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.framing import DEFAULT_LIMIT
 from penstock.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from penstock.spark.offsets import id_text
+from penstock.spark.offsets import id_text, is_remade
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 """How much is fetched at once unless the user says otherwise: some thousand records of a kilobyte."""
@@ -51,7 +51,7 @@ async def fetch_chunk(
     most = min(max_bytes, DEFAULT_LIMIT // 2)
 
     def build(target: Target) -> FetchRequest:
-        if topic_id and (now := id_text(target.topic_id)) != topic_id:
+        if is_remade(topic_id, now := id_text(target.topic_id)):
             raise RemadeTopicError(
                 f"topic {key.topic!r} was deleted and made again: its id was {topic_id} and is {now}"
             )
@@ -73,7 +73,12 @@ async def fetch_chunk(
         return _read(response, key, offset, end)
 
     terms = Terms(polling=True, hold_ms=MAX_WAIT_MS, timeout_ms=cluster.timeout_ms + MAX_WAIT_MS)
-    return await cluster.request_to_leader(key, build, read, terms=terms)
+    try:
+        return await cluster.request_to_leader(key, build, read, terms=terms)
+    except RemadeTopicError:
+        # What this process remembers of the topic may be older than the plan: only what brokers say now is believed.
+        await cluster.topic(key.topic, fresh=True)
+        return await cluster.request_to_leader(key, build, read, terms=terms)
 
 
 def whole_batches(view: memoryview, offset: int, end: int = NO_END) -> tuple[int, int]:

@@ -27,6 +27,11 @@ class Offsets:
     begin: "Offsets | None" = None
     is_initial: bool = False
     """Whether no batch has ended here yet."""
+    gone: "Offsets | None" = None
+    """How far the query was in partitions that are not there now. One that was only out of sight, and comes back with
+    the id of its topic, goes on from there."""
+    error: str = ""
+    """Why nobody can say where the query begins. A first batch that is done again does not need to know."""
 
     @classmethod
     def from_json(cls, read: Mapping[str, Any]) -> Self:
@@ -37,7 +42,7 @@ class Offsets:
                     f"the checkpoint has offsets of version {read['version']}, and this penstock knows {VERSION}: "
                     "continue the query with the penstock that wrote it"
                 )
-            begin = read.get("begin")
+            begin, gone = read.get("begin"), read.get("gone")
             return cls(
                 {
                     TopicPartition(topic, int(partition)): int(offset)
@@ -47,6 +52,8 @@ class Offsets:
                 {topic: str(told["id"]) for topic, told in read["topics"].items() if told["id"]},
                 None if begin is None else cls.from_json(begin),
                 bool(read.get("initial", False)),
+                None if gone is None else cls.from_json(gone),
+                str(read.get("error", "")),
             )
         except (KeyError, TypeError, AttributeError):
             raise ValueError(f"{read} are no offsets of this source: is the checkpoint one of another?") from None
@@ -57,17 +64,39 @@ class Offsets:
             told = topics.setdefault(key.topic, {"id": self.topic_ids.get(key.topic, ""), "offsets": {}})
             told["offsets"][str(key.partition)] = offset
         written: dict[str, Any] = {} if self.begin is None else {"begin": self.begin.to_json()}
+        if self.gone is not None:
+            written["gone"] = self.gone.to_json()
         if self.is_initial:
             written["initial"] = True
+        if self.error:
+            written["error"] = self.error
         return written | {"topics": topics, "version": VERSION}
 
     def without(self, topics: Iterable[str]) -> "Offsets":
         """The same, as if some topics had never been there."""
         gone = set(topics)
+        return self.only(key for key in self.positions if key.topic not in gone)
+
+    def only(self, keys: Iterable[TopicPartition]) -> "Offsets":
+        """The same, as if no other partitions had ever been there."""
+        kept = set(keys)
+        topics = {key.topic for key in kept}
         return Offsets(
-            {key: offset for key, offset in self.positions.items() if key.topic not in gone},
-            {topic: told for topic, told in self.topic_ids.items() if topic not in gone},
+            {key: offset for key, offset in self.positions.items() if key in kept},
+            {topic: told for topic, told in self.topic_ids.items() if topic in topics},
         )
+
+    @property
+    def remembered(self) -> "Offsets":
+        """How far the query is, or was, in every partition it has seen."""
+        if self.gone is None:
+            return self
+        return Offsets({**self.gone.positions, **self.positions}, {**self.gone.topic_ids, **self.topic_ids})
+
+
+def is_remade(before: str, now: str) -> bool:
+    """Whether two ids of a topic's name are those of two topics. An id that a broker does not give tells nothing."""
+    return bool(before and now and before != now)
 
 
 def id_text(topic_id: bytes) -> str:

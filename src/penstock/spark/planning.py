@@ -4,12 +4,15 @@ import heapq
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from penstock.client.metadata import TopicPartition
-from penstock.spark.offsets import Offsets
+from penstock.spark.offsets import Offsets, is_remade
 
 K = TypeVar("K", bound=Hashable)
+
+USUAL_BYTES: Final = 1024.0
+"""Of a record, as long as the size of none is known."""
 
 
 class PlanError(ValueError):
@@ -41,16 +44,19 @@ class Range:
 
 def plan_ranges(start: Offsets, end: Offsets, *, may_go_back: bool = False) -> list[Range]:
     """What lies between two offsets, by partition. A partition that the start does not know is read from 0 on, and so
-    is all of a topic that was deleted and made again.
+    is all of a topic that was deleted and made again. One that was gone for a while goes on where it was.
 
     An end before the start is an error, unless the log was cut off and the user has agreed to go on (`may_go_back`).
     """
     # Of the first batch the end is believed, for its start may be another one by now.
     start = end if end.is_initial else end.begin or start
+    if start.error:
+        raise PlanError(start.error)
+    known = start.remembered
     ranges = []
     for key, last in sorted(end.positions.items()):
         topic_id = end.topic_ids.get(key.topic, "")
-        first = start.positions.get(key, 0) if topic_id == start.topic_ids.get(key.topic, topic_id) else 0
+        first = 0 if is_remade(known.topic_ids.get(key.topic, ""), topic_id) else known.positions.get(key, 0)
         if first > last and not may_go_back:
             raise PlanError(
                 f"{key} would be read from offset {first} to {last}: an end before the start. The checkpoint is one of "
@@ -79,7 +85,7 @@ def limit_bytes(
 ) -> dict[TopicPartition, int]:
     """The same for bytes, of which a record of each partition has about `bytes_each`; one that is not there is like the
     others."""
-    usual = sum(bytes_each.values()) / len(bytes_each) if bytes_each else 1.0
+    usual = _usual(bytes_each)
     waiting = {key: last - start.get(key, 0) for key, last in latest.items() if last > start.get(key, 0)}
     sizes = {key: max(1, round(count * bytes_each.get(key, usual))) for key, count in waiting.items()}
     shares = share(most, sizes)
@@ -122,11 +128,13 @@ def split(
 ) -> list[Range]:
     """The ranges cut into parts for the tasks: none larger than a maximum, and `min_parts` of them if there are so many
     offsets; the largest are cut first."""
+    sizes = bytes_each or {}
+    usual = _usual(sizes)
     counts = []
     for each in ranges:
         count = 1 if max_records is None else -(-each.size // max_records)
         if max_bytes is not None:
-            count = max(count, ceil(each.size * (bytes_each or {}).get(each.key, 1.0) / max_bytes))
+            count = max(count, ceil(each.size * sizes.get(each.key, usual) / max_bytes))
         counts.append(min(count, each.size))
     if min_parts is not None:
         # By the size of a part as it is now.
@@ -140,6 +148,10 @@ def split(
                 missing -= 1
                 heapq.heappush(largest, (-ranges[index].size / counts[index], index))
     return [part for each, count in zip(ranges, counts, strict=True) for part in _cut(each, count)]
+
+
+def _usual(bytes_each: Mapping[TopicPartition, float]) -> float:
+    return sum(bytes_each.values()) / len(bytes_each) if bytes_each else USUAL_BYTES
 
 
 def _cut(whole: Range, count: int) -> Iterable[Range]:

@@ -10,10 +10,11 @@ from typing import Final
 from penstock.client import admin
 from penstock.client.admin import EARLIEST, LATEST
 from penstock.client.cluster import Cluster
-from penstock.client.errors import ClientError, UnknownPartitionError, UnknownTopicError, unwrap
+from penstock.client.errors import BrokerError, ClientError, UnknownPartitionError, UnknownTopicError, unwrap
 from penstock.client.fetching import Fetched, fetch_many
 from penstock.client.metadata import Topic, TopicPartition
-from penstock.spark.offsets import Offsets, id_text
+from penstock.protocol.error_codes import ErrorCode
+from penstock.spark.offsets import Offsets, id_text, is_remade
 from penstock.spark.options import Assigned, Bound, Matching, Named, OptionsError, SourceOptions, Subscription
 
 log: Final = logging.getLogger(__name__)
@@ -111,20 +112,22 @@ async def latest(
     """How far the logs go, for a query that is at `start`, and who leads them. Data loss is an error, or told and
     survived if the user says so."""
     found = await find_partitions(cluster, options.subscription)
-    keys = [key for key in found.partitions if only is None or key in only or key in start.positions]
+    remembered = start.remembered
+    keys = [key for key in found.partitions if only is None or key in only or key in remembered.positions]
     for error in found.missing.values():
         report_loss(f"what was subscribed is not there: {error}", options)
     gone = sorted(key for key in start.positions.keys() - set(found.partitions) if key.topic not in found.missing)
     if gone:
         report_loss(f"{', '.join(map(str, gone))} cannot be read any more: deleted, or not subscribed", options)
-    for name in remade_topics(start, found.topic_ids):
+    remade = remade_topics(remembered, found.topic_ids)
+    for name in remade:
         report_loss(
-            f"topic {name!r} was deleted and made again (its id was {start.topic_ids[name]} and is "
+            f"topic {name!r} was deleted and made again (its id was {remembered.topic_ids[name]} and is "
             f"{found.topic_ids[name]}): what it had is gone, and its offsets begin at 0 again",
             options,
         )
     ends = await list_ends(cluster, dict.fromkeys(keys, LATEST), options)
-    known = start.without(remade_topics(start, found.topic_ids)).positions
+    known = remembered.without(remade).positions
     for key, end in ends.items():
         if end < known.get(key, 0):
             report_loss(f"{key} was read up to offset {known[key]}, but its log ends at {end}: it was cut off", options)
@@ -133,9 +136,7 @@ async def latest(
 
 def remade_topics(start: Offsets, topic_ids: Mapping[str, str]) -> list[str]:
     """The topics that have another id now."""
-    return sorted(
-        name for name, told in start.topic_ids.items() if topic_ids.get(name) and told and topic_ids[name] != told
-    )
+    return sorted(name for name, told in start.topic_ids.items() if is_remade(told, topic_ids.get(name, "")))
 
 
 def report_loss(what: str, options: SourceOptions) -> None:
@@ -188,24 +189,34 @@ async def wait_for_more(
 
 
 async def probe_sizes(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-    """About how many bytes a record has, as it is stored, in each partition that has some from its start on."""
+    """About how many bytes a record has, as it is stored, in each partition that has some from its start on, or from
+    the log's beginning if that lies behind it."""
 
-    async def probe(asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Fetched]:
-        told = await fetch_many(cluster, asked, partition_max_bytes=PROBE_BYTES, max_wait_ms=0, min_bytes=0)
-        # One that is gone shows itself when it is read.
-        return {key: each for key, each in told.items() if not isinstance(each, ClientError)}
+    async def probe(asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Fetched | ClientError]:
+        if not asked:
+            return {}
+        return await fetch_many(cluster, asked, partition_max_bytes=PROBE_BYTES, max_wait_ms=0, min_bytes=0)
 
-    fetched = await probe(starts) if starts else {}
+    told = await probe(starts)
+    if outside := [key for key, each in told.items() if _is_outside(each)]:
+        listed = await admin.list_offsets(cluster, dict.fromkeys(outside, EARLIEST))
+        told |= await probe({key: each.offset for key, each in listed.items() if not isinstance(each, ClientError)})
+    # One that is gone shows itself when it is read.
+    fetched = {key: each for key, each in told.items() if not isinstance(each, ClientError)}
     # A batch that is larger comes only to one who asks for nothing else.
     alone = [key for key, each in fetched.items() if not each.batches and each.high_watermark > each.offset]
-    for told in await asyncio.gather(*(probe({key: starts[key]}) for key in alone)):
-        fetched |= told
+    for again in await asyncio.gather(*(probe({key: fetched[key].offset}) for key in alone)):
+        fetched |= {key: each for key, each in again.items() if not isinstance(each, ClientError)}
     sizes = {}
     for key, each in fetched.items():
         if each.batches:
             count = each.batches[-1][0].next_offset - each.batches[0][0].base_offset
             sizes[key] = sum(len(view) for _, view in each.batches) / max(1, count)
     return sizes
+
+
+def _is_outside(told: Fetched | ClientError) -> bool:
+    return isinstance(told, BrokerError) and told.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 async def _look_up(cluster: Cluster, names: Iterable[str]) -> tuple[list[Topic], dict[str, ClientError]]:

@@ -1,13 +1,16 @@
 """Progress of running queries, committed to a consumer group as soon as a batch is done."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.client.cluster import Cluster
+from penstock.client.errors import UnknownTopicError
+from penstock.client.metadata import Topic
 from penstock.client.opening import given_settings
 from penstock.client.settings import ConsumerSettings, read_settings
 from penstock.spark.connecting import Link, connect
-from penstock.spark.offsets import Offsets
+from penstock.spark.offsets import Offsets, id_text, is_remade
 from penstock.spark.progress import publish
 
 if TYPE_CHECKING:
@@ -19,7 +22,7 @@ def publish_progress(
     spark: "SparkSession", bootstrap: str | Mapping[str, Any], *, group: str, query: str | None = None
 ) -> "StreamingQueryListener":
     """Commit to `group` how far a query is, whenever a batch of it is done: of the one with that name, or of whichever
-    reads from here. `spark.streams.removeListener` with what this returns ends it.
+    reads topics of this cluster. `spark.streams.removeListener` with what this returns ends it.
 
     A query with `kafka.group.id` commits by itself, when it looks for more; this is for those without, for long
     intervals between batches, and for the last batch of a query that is stopped.
@@ -31,18 +34,35 @@ def publish_progress(
     return listener
 
 
-def finished_offsets(sources: list[str | None]) -> Offsets | None:
-    """What the end offsets of a query's sources come to, of those that are ours."""
+async def publish_finished(cluster: Cluster, group: str, sources: Iterable[str | None]) -> None:
+    """Commit the end offsets of a query's sources, as far as they are ours and of this cluster's topics."""
+    for each in finished_offsets(sources):
+        await publish(cluster, group, await of_this_cluster(cluster, each))
+
+
+def finished_offsets(sources: Iterable[str | None]) -> list[Offsets]:
+    """The end offsets of a query's sources, of those that are ours."""
     found = []
     for text in sources:
         try:
             found.append(Offsets.from_json(json.loads(text or "")))
         except ValueError:
             continue
-    if not found:
-        return None
-    positions = {key: offset for each in found for key, offset in each.positions.items()}
-    return Offsets(positions, {topic: told for each in found for topic, told in each.topic_ids.items()})
+    return found
+
+
+async def of_this_cluster(cluster: Cluster, done: Offsets) -> Offsets:
+    """The offsets without those of topics that are not here, or are others under the same name."""
+    told = await cluster.topics({key.topic for key in done.positions}, fresh=True)
+
+    def is_elsewhere(name: str) -> bool:
+        topic = told[name]
+        if isinstance(topic, Topic):
+            return is_remade(done.topic_ids.get(name, ""), id_text(topic.topic_id))
+        # Of any other error the commit tells.
+        return isinstance(topic, UnknownTopicError)
+
+    return done.without(name for name in told if is_elsewhere(name))
 
 
 def _make_listener(link: Link, group: str, query: str | None) -> "StreamingQueryListener":
@@ -62,9 +82,8 @@ def _make_listener(link: Link, group: str, query: str | None) -> "StreamingQuery
             progress = event.progress
             if query is not None and progress.name != query:
                 return
-            done = finished_offsets([source.endOffset for source in progress.sources])
-            if done is not None:
-                link.run(publish(link.cluster, group, done))
+            sources = [source.endOffset for source in progress.sources]
+            link.run(publish_finished(link.cluster, group, sources))
 
         def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
             pass

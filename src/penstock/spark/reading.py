@@ -1,20 +1,23 @@
 """A task's work: fetch a range of offsets, one answer ahead, and decode it into Arrow record batches."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from penstock.client import admin
 from penstock.client.admin import EARLIEST, LATEST
-from penstock.client.errors import BrokerError, CorruptBatchError, UnknownTopicError, unwrap
+from penstock.client.errors import BrokerError, CorruptBatchError, UnknownPartitionError, UnknownTopicError, unwrap
+from penstock.client.retrying import backoff_ms
+from penstock.protocol.batch import split
 from penstock.protocol.columns import Columns, Impl, decode_pieces, to_arrow
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.errors import DecodeError
 from penstock.spark.connecting import Link, connect
 from penstock.spark.fetching import MAX_BYTES, Chunk, RemadeTopicError, fetch_chunk
 from penstock.spark.options import SourceOptions
-from penstock.spark.planning import Range
+from penstock.spark.planning import USUAL_BYTES, Range
 from penstock.spark.positions import DataLossError, report_loss
 from penstock.spark.schema import decoded_names
 from penstock.spark.workers import keep_memory, pass_over_imports
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
 
 MAX_ROWS: Final = 20_000
 """Rows of a record batch: below 2,000 Spark's cost for each shows, and far above nothing is gained."""
-USUAL_BYTES: Final = 1024.0
-"""Of a record, as long as none is known."""
 LEAST_BYTES: Final = 64 * 1024
 """To fetch less costs the same."""
 ROWS_FOR_NUMBA: Final = 1_000_000
@@ -54,10 +55,7 @@ def read_range(options: SourceOptions, wanted: Range, schema: "pa.Schema") -> It
                     _decoder.rows += piece.count
                     yield from _to_batches(piece, names, wanted, schema)
             except DecodeError as error:
-                raise CorruptBatchError(
-                    f"{wanted.key}: what was fetched from offset {first_offset} on is damaged ({error}); run the query "
-                    "again, and if it stays so, the broker's disk is to blame: restore the partition"
-                ) from error
+                raise _damaged(wanted, first_offset, error) from error
     finally:
         fetcher.close()
         pass_over_imports()
@@ -78,7 +76,7 @@ class Fetcher:
         self._position = wanted.start
         # Of an offset, as far as is known.
         self._bytes_each = USUAL_BYTES
-        self._coming = self._ask()
+        self._coming = link.submit(self._fetch())
         self._patience = _Patience(link.settings.default_api_timeout_ms)
 
     def __iter__(self) -> Iterator[tuple[int, Chunk]]:
@@ -88,32 +86,35 @@ class Fetcher:
             except (BrokerError, RemadeTopicError) as error:
                 self._skip(error)
                 continue
-            first_offset, self._position = self._position, max(self._position, chunk.next_offset)
-            if self._position == first_offset:
+            first_offset = self._position
+            if chunk.next_offset <= first_offset:
                 self._check_end(chunk)
-            else:
-                self._bytes_each = len(chunk.data) / (self._position - first_offset)
-            if self._position < self._wanted.end:
-                self._coming = self._ask()
-            if self._position > first_offset:
-                self._patience.renew()
-                yield first_offset, chunk
+                continue
+            self._position = chunk.next_offset
+            self._bytes_each = len(chunk.data) / (self._position - first_offset)
+            self._patience.renew()
+            self._ask_on()
+            yield first_offset, chunk
 
     def close(self) -> None:
         self._coming.cancel()
 
-    def _ask(self) -> Any:
+    def _ask_on(self, *, pause_ms: float = 0.0) -> None:
+        if self._position < self._wanted.end:
+            self._coming = self._link.submit(self._fetch(pause_ms))
+
+    async def _fetch(self, pause_ms: float = 0.0) -> Chunk:
+        if pause_ms:
+            await asyncio.sleep(pause_ms / 1000)
         wanted = self._wanted
-        return self._link.submit(
-            fetch_chunk(
-                self._link.cluster,
-                wanted.key,
-                wanted.topic_id,
-                self._position,
-                end=wanted.end,
-                max_bytes=self._enough_bytes(),
-                read_committed=self._options.reads_committed,
-            )
+        return await fetch_chunk(
+            self._link.cluster,
+            wanted.key,
+            wanted.topic_id,
+            self._position,
+            end=wanted.end,
+            max_bytes=self._enough_bytes(),
+            read_committed=self._options.reads_committed,
         )
 
     def _enough_bytes(self) -> int:
@@ -123,7 +124,8 @@ class Fetcher:
 
     def _skip(self, error: BrokerError | RemadeTopicError) -> None:
         """Go on behind what is gone, if the user says so and it is gone."""
-        if isinstance(error, UnknownTopicError | RemadeTopicError):
+        # A topic that was made again with fewer partitions shows itself by the number before it does by its id.
+        if isinstance(error, UnknownTopicError | UnknownPartitionError | RemadeTopicError):
             report_loss(f"{self._rest()} cannot be read: {error}", self._options)
             self._position = self._wanted.end
             return
@@ -138,19 +140,32 @@ class Fetcher:
                 self._options,
             )
             self._position = until
+            self._patience.renew()
+            self._ask_on()
         elif last < self._wanted.end and last <= self._position:
             self._lose_end(last)
-        # Else it was so for a moment, while leadership changed.
-        if self._position < self._wanted.end:
+        else:
+            # It was so for a moment, while leadership changed.
             self._patience.spend(f"{self._rest()}: {error}")
-            self._coming = self._ask()
+            self._ask_on(pause_ms=backoff_ms(self._patience.tries))
 
     def _check_end(self, chunk: Chunk) -> None:
         """Nothing came: the log may be shorter for a moment, while leadership changes, or was cut off."""
+        if chunk.data:
+            self._refuse(chunk)
         if self._patience.is_over and 0 <= chunk.last_stable_offset < self._wanted.end:
             self._lose_end(chunk.last_stable_offset)
         else:
             self._patience.spend(f"{self._rest()} do not come")
+            self._ask_on()
+
+    def _refuse(self, chunk: Chunk) -> NoReturn:
+        """Every batch that is one takes us further."""
+        try:
+            split(chunk.data)
+        except DecodeError as error:
+            raise _damaged(self._wanted, self._position, error) from error
+        raise _damaged(self._wanted, self._position, "all of it lies before that")
 
     def _lose_end(self, last: int) -> None:
         report_loss(f"{self._rest()} are gone: the log ends at {last} now, it was cut off", self._options)
@@ -181,14 +196,16 @@ _decoder: Final = _Decoder()
 
 
 class _Patience:
-    """How long a task tries without getting on."""
+    """How long a task tries without getting on. It counts from the first answer that is no help, for until then the
+    time may have been Spark's, which can take long for what it was given."""
 
     def __init__(self, limit_ms: int) -> None:
         self._limit_ms = limit_ms
         self.renew()
 
     def renew(self) -> None:
-        self._until = time.monotonic() + self._limit_ms / 1000
+        self.tries = 0
+        self._until = float("inf")
 
     @property
     def is_over(self) -> bool:
@@ -197,6 +214,16 @@ class _Patience:
     def spend(self, why: str) -> None:
         if self.is_over:
             raise DataLossError(f"{why}, for {self._limit_ms} ms now: look at the partition's leader, and try again")
+        if not self.tries:
+            self._until = time.monotonic() + self._limit_ms / 1000
+        self.tries += 1
+
+
+def _damaged(wanted: Range, offset: int, why: DecodeError | str) -> CorruptBatchError:
+    return CorruptBatchError(
+        f"{wanted.key}: what was fetched from offset {offset} on is damaged ({why}); run the query again, and if it "
+        "stays so, the broker's disk is to blame: restore the partition"
+    )
 
 
 def _to_batches(

@@ -12,7 +12,7 @@ from penstock.spark.connecting import connect
 from penstock.spark.stats_audit import Finding, Part, merge
 from penstock.spark.stats_buckets import Distribution, distribution, first_of
 from penstock.spark.stats_job import run_job
-from penstock.spark.stats_plan import Piece, Scope, load_lake, plan
+from penstock.spark.stats_plan import Piece, Scope, plan
 from penstock.spark.stats_scan import Job, read_part
 from penstock.spark.stats_tally import HOUR_MS
 
@@ -159,9 +159,8 @@ def stats(
         link = connect(options.settings)
         source = find_source(link, name)
         folder = lake.get(name) if isinstance(lake, Mapping) else lake
-        table = None if folder is None else load_lake(folder)
         parallel = spark.sparkContext.defaultParallelism
-        pieces = link.run(plan(link.cluster, options, source, table, scope, min_parts=parallel))
+        pieces = link.run(plan(link.cluster, options, source, folder, scope, min_parts=parallel))
         items += [(Job(options, source, scope), each) for each in pieces]
         partitions[name] = source.partitions
     total = sum(piece.range.size for _, piece in items)
