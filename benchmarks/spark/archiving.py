@@ -10,7 +10,7 @@ from benchmarks.report import Row, Table, Target
 from benchmarks.samples import Rounds
 from benchmarks.spark.sessions import Session
 from benchmarks.spark.topics import Filled
-from benchmarks.spark.turns import Sample, Way, take_turns
+from benchmarks.spark.turns import Sample, Way, per_second, take_turns
 
 LEAST_RATIO: Final = 3.0
 OURS: Final = "penstock pipeline archive"
@@ -47,7 +47,7 @@ def measure(orders: Filled, folder: Path, spark: Session, *, rounds: int, step: 
         samples = take_turns(topic, ways, rounds=rounds, step=step)
         found |= {(case, way): taken for way, taken in samples.items()}
     groups = {
-        f"{case.payload}, {case.codec}": {way: found[case, way].median(_per_second) / 1000 for way in (OURS, THEIRS)}
+        f"{case.payload}, {case.codec}": {way: found[case, way].median(per_second) / 1000 for way in (OURS, THEIRS)}
         for case in CASES
     }
     return make_table(found, CASES, orders.rows, rounds), Bars("Archiving rows of 1 KB", "thousand rows/s", groups)
@@ -64,11 +64,11 @@ def make_table(
             samples = found[case, way]
             values: dict[str, str | float] = {
                 "way": f"{way}, {case.payload}, {case.codec}",
-                "rows/s": samples.median(_per_second),
-                "spread": samples.spread(_per_second),
+                "rows/s": samples.median(per_second),
+                "spread": samples.spread(per_second),
                 "CPU µs/row": samples.median(lambda each: each.cpu_us),
                 "broker's": samples.median(lambda each: each.broker_cpu_us),
-                "ratio": samples.ratio(theirs, _per_second),
+                "ratio": samples.ratio(theirs, per_second),
             }
             made.append(Row(values, (Target("ratio", LEAST_RATIO, at_most=False),) if way == OURS else ()))
     how = (
@@ -79,7 +79,3 @@ def make_table(
     )
     raw = {f"{way}, {case.payload}, {case.codec}": each.as_json() for (case, way), each in found.items()}
     return Table("Archiving", how, made, raw=raw)
-
-
-def _per_second(sample: Sample) -> float:
-    return sample.per_second

@@ -10,7 +10,7 @@ from benchmarks.report import Row, Table, Target
 from benchmarks.samples import Rounds
 from benchmarks.spark.sessions import Session
 from benchmarks.spark.topics import Filled
-from benchmarks.spark.turns import Sample, Way, take_turns
+from benchmarks.spark.turns import Sample, Way, per_second, take_turns
 
 OURS, PARQUET, CONNECTOR = "our source", "Spark's Parquet reader", "Spark's Kafka connector"
 LEAST_OF_PARQUET: Final = 0.6
@@ -39,7 +39,7 @@ def measure(
     groups: dict[str, dict[str, float]] = {f"Spark {each.version}": {} for each in (ours, theirs)}
     for name, samples in found.items():
         way, _, version = name.rpartition(", ")
-        groups[f"Spark {version}"][way] = samples.median(_per_second) / 1000
+        groups[f"Spark {version}"][way] = samples.median(per_second) / 1000
     table = make_table(found, ours.version, theirs.version, filled.rows, rounds)
     return table, Bars("Reading rows of 1 KB", "thousand rows/s", groups)
 
@@ -54,11 +54,11 @@ def make_table(found: dict[str, Rounds[Sample]], own: str, other: str, rows: int
     made = []
     for name, samples in found.items():
         other_name, target = held.get(name, ("", None))
-        ratio = samples.ratio(found[other_name], _per_second) if other_name else 1.0
+        ratio = samples.ratio(found[other_name], per_second) if other_name else 1.0
         values: dict[str, str | float] = {
             "way": name,
-            "rows/s": samples.median(_per_second),
-            "spread": samples.spread(_per_second),
+            "rows/s": samples.median(per_second),
+            "spread": samples.spread(per_second),
             "CPU µs/row": samples.median(lambda each: each.cpu_us),
             "broker's": samples.median(lambda each: each.broker_cpu_us),
             "beside": other_name or "–",
@@ -71,10 +71,6 @@ def make_table(found: dict[str, Rounds[Sample]], own: str, other: str, rows: int
         "and the Python workers, and beside it that of the broker. Parquet is Spark's own, with snappy."
     )
     return Table("Reading", how, made, raw={name: each.as_json() for name, each in found.items()})
-
-
-def _per_second(sample: Sample) -> float:
-    return sample.per_second
 
 
 def _name(way: str, session: Session) -> str:

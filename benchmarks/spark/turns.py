@@ -30,16 +30,16 @@ class Sample:
     broker_cpu_seconds: float
 
     @property
-    def per_second(self) -> float:
-        return self.rows / self.seconds
-
-    @property
     def cpu_us(self) -> float:
         return self.cpu_seconds / self.rows * 1e6
 
     @property
     def broker_cpu_us(self) -> float:
         return self.broker_cpu_seconds / self.rows * 1e6
+
+
+def per_second(sample: Sample) -> float:
+    return sample.rows / sample.seconds
 
 
 def take_turns(filled: Filled, ways: Mapping[str, Way], *, rounds: int, step: Step) -> dict[str, Rounds[Sample]]:
