@@ -54,7 +54,6 @@ def total(spark: SparkSession, told: Told) -> Told:
 
 def write(spark: SparkSession, told: Told) -> Told:
     """Spark's own Parquet."""
-    shutil.rmtree(told["folder"], ignore_errors=True)
     writer = _frame(spark, told).write.option("compression", told["codec"])
     writer.option("parquet.compression.codec.zstd.level", "1").parquet(told["folder"])
     return {}
@@ -64,7 +63,6 @@ def archive(spark: SparkSession, told: Told) -> Told:
     """A whole run of ours."""
     from penstock.spark import archive
 
-    shutil.rmtree(told["folder"], ignore_errors=True)
     result = archive(
         spark, told["topic"], told["folder"], bootstrap=told["bootstrap"], compression=cast(Any, told["codec"])
     )
@@ -74,7 +72,6 @@ def archive(spark: SparkSession, told: Told) -> Told:
 def stream(spark: SparkSession, told: Told) -> Told:
     """Batches of a few rows, one as soon as the last one is done. How long each took, by Spark's own clock, without the
     first ones."""
-    shutil.rmtree(told["folder"], ignore_errors=True)
     reader = spark.readStream.format(told["format"]).options(**told["options"])
     query = reader.load().writeStream.format("noop").option("checkpointLocation", told["folder"]).start()
     took: dict[int, float] = {}
@@ -114,6 +111,9 @@ def main(jars: str, settings: str) -> None:
     print(json.dumps({"version": spark.version}), file=answers, flush=True)
     for line in sys.stdin:
         told = json.loads(line)
+        # To take away what the last one wrote is nobody's work.
+        if "folder" in told:
+            shutil.rmtree(told["folder"], ignore_errors=True)
         began, used = time.monotonic(), _cpu_seconds(os.getpid())
         found = _WORK[told["work"]](spark, told)
         seconds, cpu_seconds = time.monotonic() - began, _cpu_seconds(os.getpid()) - used
