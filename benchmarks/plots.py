@@ -31,7 +31,9 @@ class Bars:
             ticks.append(position + (len(series) - 1) / 2)
             for name, value in series.items():
                 axes.barh(position, value, height=0.9, color=f"C{names.index(name)}")
-                axes.annotate(f" {value:.3g}", (value, position), va="center", fontsize=8)
+                axes.annotate(
+                    f" {value:,.0f}" if value >= 1000 else f" {value:.3g}", (value, position), va="center", fontsize=8
+                )
                 position += 1
             position += 1
         axes.set_yticks(ticks, list(self.groups), fontsize=8)
