@@ -193,9 +193,11 @@ def test_waiting_ends_when_something_comes(cluster: TestCluster) -> None:
 
     cluster.link.run(wait(1))
     waiting = cluster.link.submit(wait(60_000))
+    assert not waiting.done()
     cluster.send(topic, ["there"])
 
     waiting.result(timeout=30)
+    assert waiting.done(), "long before the minute was over"
 
 
 def test_waiting_without_partitions_takes_its_time(cluster: TestCluster) -> None:
@@ -210,11 +212,14 @@ def test_waiting_without_partitions_takes_its_time(cluster: TestCluster) -> None
 def test_waiting_for_a_partition_that_is_gone_is_not_busy(cluster: TestCluster) -> None:
     options = cluster.options("streaming", subscribe="gone")
 
+    began = time.monotonic()
+
     async def wait() -> None:
         async with asyncio.timeout(20):
             await positions.wait_for_more(cluster.cluster, options, {TopicPartition("gone", 0): 0}, {}, wait_ms=10)
 
     cluster.link.run(wait())
+    assert time.monotonic() - began >= 0.01, "whoever asks again at once would never rest"
 
 
 def test_the_size_of_records_is_told_by_the_first_ones(cluster: TestCluster) -> None:
