@@ -180,9 +180,7 @@ class Lake:
 
     def runs(self) -> set[str]:
         """The archive runs that the table's history tells of."""
-        if self._table is None:
-            return set()
-        return {str(each["penstock.run"]) for each in self._table.history() if "penstock.run" in each}
+        return set() if self._table is None else _runs(self._table.history())
 
     def remove_leftovers(self, source: Source) -> list[str]:
         """Delete files of runs that have ended before they could commit, and never will: the table has what they begin
@@ -193,8 +191,8 @@ class Lake:
         if self._table is None:
             return []
         filesystem, base = open_filesystem(self.path)
-        known, runs, ends = {each.path for each in self.files()}, self.runs(), self.ends(source)
-        history = self._table.history()
+        known, ends, history = {each.path for each in self.files()}, self.ends(source), self._table.history()
+        runs = _runs(history)
         is_complete = any(each["version"] == 0 for each in history)
         oldest_ms = 0 if is_complete else min(int(each["timestamp"]) for each in history)
         gone = []
@@ -320,6 +318,10 @@ def _check_readable(path: str, table: "DeltaTable") -> None:
     if unknown or protocol.min_reader_version == 2:
         what = ", ".join(sorted(unknown)) or "columnMapping"
         raise LakeError(f"the table {path} uses {what}, which penstock does not read: use a table without it")
+
+
+def _runs(history: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {str(each["penstock.run"]) for each in history if "penstock.run" in each}
 
 
 def _told(each: Range) -> dict[str, int]:
