@@ -1,1 +1,2 @@
-"""What Penstock costs: the codec and the log, measured beside their peers and beside the bare system calls."""
+"""The benchmarks measure what Penstock costs: the codec and the log, beside their peers and beside the bare system
+calls."""

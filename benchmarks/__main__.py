@@ -1,7 +1,7 @@
 """Measures Penstock, alone and beside the least that a C program needs, and says which targets are met.
 
 Every number is a median over rounds in which the cases take turns. Watch CPU time and ratios: wall time moves with
-whoever else uses the machine.
+other users of the machine.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from benchmarks import (
     recovery,
     sdk,
     tuning,
+    validation,
     wire,
 )
 from benchmarks.measure import Step
@@ -45,6 +46,7 @@ BENCHMARKS = {
     "flush": flush,
     "lookup": lookup,
     "recovery": recovery,
+    "validation": validation,
 }
 
 

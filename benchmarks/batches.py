@@ -1,10 +1,11 @@
-"""Record batches to measure with, of an exact size, and logs filled with them. Records are random bytes, 1 KB each."""
+"""Makes record batches of an exact size to measure with, and logs filled with them. Records are random bytes, 1 KB
+each."""
 
 from random import Random
 
 from penstock.protocol.batch import read_header, stamp_log_append_time
 from penstock.protocol.records import NewRecord, build
-from penstock.storage.log import Log
+from penstock.storage.log.log import Log
 
 KB = 1000
 MB = 1000 * KB

@@ -1,4 +1,4 @@
-"""Million records a second between record batches and Arrow: by Numba, by NumPy, and record by record in Python."""
+"""Measures records a second between record batches and Arrow: by Numba, by NumPy, and one by one in Python."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a commit of offsets costs the broker: a thousand groups, each of ten partitions."""
+"""Measures what a commit of offsets costs the broker: a thousand groups, each of ten partitions."""
 
 import sys
 from dataclasses import dataclass

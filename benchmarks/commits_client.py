@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
 
 
 def wait_for_coordinator(port: int) -> None:
-    """The first to ask for one has the topic for groups made."""
+    """The first client that asks for a coordinator has the topic for groups made."""
     request = FindCoordinatorRequest(coordinator_keys=["group-0"])
     while True:
         with socket.create_connection(("127.0.0.1", port)) as sock:

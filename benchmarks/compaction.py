@@ -1,4 +1,4 @@
-"""MB per CPU second of compaction, and the longest turn of the broker's loop with and without it."""
+"""Measures MB per CPU second of compaction, and the longest turn of the broker's loop with and without it."""
 
 import asyncio
 import sys
@@ -18,18 +18,18 @@ from benchmarks.report import Row, Table, Target
 from benchmarks.samples import Rounds
 from benchmarks.scratch import scratch_folder
 from benchmarks.systems import Penstock
-from penstock.client import admin
-from penstock.client.cluster import Cluster
+from penstock.client.admin.topics import NewTopic, create_topics
+from penstock.client.cluster.cluster import Cluster
 from penstock.client.errors import unwrap
 from penstock.protocol.batch import read_header
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import NewRecord, build
-from penstock.storage.cleaning import CleanedSegment, CleaningDone, clean
-from penstock.storage.compaction import plan
-from penstock.storage.compaction_state import CompactionConfig
+from penstock.storage.compaction.clean import CleanedSegment, CleaningDone, clean
+from penstock.storage.compaction.plan import plan
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.files import RealFiles
-from penstock.storage.log import Log, LogConfig
+from penstock.storage.log.compaction_state import CompactionConfig
+from penstock.storage.log.log import Log, LogConfig
 
 ROUNDS: Final = 3
 KEYS: Final = 1000
@@ -75,7 +75,7 @@ class Cleaned:
 
 @dataclass(slots=True, frozen=True)
 class Traffic:
-    """What the broker tells of a few seconds of updates."""
+    """What the broker reports after a few seconds of updates."""
 
     longest_turn_seconds: float
     longest_reply_seconds: float
@@ -164,7 +164,7 @@ def measure_traffic(folder: Path, *, compacts: bool) -> Traffic:
     metrics = free_port()
     options = ("-X", f"log.cleaner.enable={str(compacts).lower()}", "-X", "log.cleaner.backoff.ms=20")
     system = Penstock(*options, "-X", f"penstock.metrics.listen=127.0.0.1:{metrics}")
-    # On any core: the helper would have to share a single one with the broker, whom it is there to leave alone.
+    # On any core: the helper would have to share a single one with the broker, which it is there to leave alone.
     with system.start(folder, cores=()) as server:
         asyncio.run(_make_topic(server, "updates"))
         command = [sys.executable, "-m", "benchmarks.compaction_client", str(server.port), "updates"]
@@ -187,8 +187,8 @@ async def _make_topic(server: Server, name: str) -> None:
         "min.cleanable.dirty.ratio": "0.01",
     }
     async with Cluster(f"127.0.0.1:{server.port}", client_id="penstock-bench") as cluster:
-        topic = admin.NewTopic(name=name, partitions=1, configs=configs)
-        unwrap(await admin.create_topics(cluster, [topic]))
+        topic = NewTopic(name=name, partitions=1, configs=configs)
+        unwrap(await create_topics(cluster, [topic]))
 
 
 def _scrape(port: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Which core the server runs on and which one the load, so that neither takes time from the other."""
+"""Chooses the core of the server and that of the load, so that neither takes time from the other."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""µs and MB/s of appending and flushing each batch against os.write and fdatasync (for information)."""
+"""Measures µs and MB/s of appending and flushing each batch against os.write and fdatasync (for information)."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Memory of an idle server, and the time from its start until it answers."""
+"""Measures the memory of an idle server, and the time from its start until it answers."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""µs to find an offset and a timestamp in a log of 100 MB and in one of 2 GB, and to read 1 MB."""
+"""Measures µs to find an offset and a timestamp in a log of 100 MB and in one of 2 GB, and to read 1 MB."""
 
 from random import Random
 
@@ -7,9 +7,9 @@ from benchmarks.measure import Case, Step, Stopwatch, Timing, take_turns
 from benchmarks.report import Row, Table, Target
 from benchmarks.scratch import scratch_folder
 from penstock.storage.data_directory import DataDirectory
-from penstock.storage.file_range import FileRange
 from penstock.storage.files import RealFiles
-from penstock.storage.log import Log
+from penstock.storage.log.file_range import FileRange
+from penstock.storage.log.log import Log
 
 SMALL, LARGE = 100 * MB, 2 * GB
 PLACES = 4000

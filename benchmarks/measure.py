@@ -1,7 +1,7 @@
-"""Measuring fairly on a machine that is shared: CPU time beside wall time, cases in turns, medians.
+"""Measures fairly on a machine that is shared: CPU time beside wall time, cases in turns, medians.
 
 CPU time is that of the whole process, user and system. A ratio is the median of the ratios within each round, so that
-a neighbour who comes and goes slows both sides of it.
+another program on the machine slows both sides of it.
 """
 
 import gc
@@ -34,7 +34,7 @@ class Stopwatch:
 
 Case: TypeAlias = Callable[[Stopwatch], None]
 Step: TypeAlias = Callable[[str], None]
-"""Told what is done next, for the progress display."""
+"""Called with what is done next, for the progress display."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,7 +60,7 @@ class Timing:
 
 
 def take_turns(cases: Mapping[str, Case], *, rounds: int, step: Step) -> dict[str, Timing]:
-    """Run every case once a round, forwards and backwards in turn: nobody always comes after the same other."""
+    """Run every case once a round, forwards and backwards in turn, so that no case always follows the same other."""
     watches: dict[str, list[Stopwatch]] = {name: [] for name in cases}
     # The collector leaves alone what is there already, modules mostly, so that it costs every case the same.
     gc.collect()

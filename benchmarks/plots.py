@@ -1,4 +1,4 @@
-"""Plots of the results, as PNG files: bars of what things cost, curves of latencies and of what happens over time."""
+"""Plots the results as PNG files: bars of what things cost, curves of latencies and of what happens over time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

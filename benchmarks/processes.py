@@ -1,4 +1,5 @@
-"""A server under test as a process: started on its core, its port checked to be its own, its CPU and memory read."""
+"""Runs a server under test as a process: starts it on its core, checks that its port is its own, reads its CPU and
+memory."""
 
 import os
 import socket
@@ -16,7 +17,7 @@ _TCP_LISTEN: Final = "0A"
 
 
 class ServerError(Exception):
-    """A server did not start, or somebody else is where it should be."""
+    """A server did not start, or another process has its port."""
 
 
 class Server:
@@ -32,6 +33,7 @@ class Server:
         cores: tuple[int, ...],
         is_ready: Callable[[int], bool],
         environment: Mapping[str, str] | None = None,
+        has_own_session: bool = False,
     ) -> None:
         self.port = port
         self.folder = folder
@@ -39,7 +41,12 @@ class Server:
         began = time.monotonic()
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                on_cores(command, cores), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+                on_cores(command, cores),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=has_own_session,
             )
         try:
             self._wait_until(is_ready, began)
@@ -89,7 +96,7 @@ class Server:
             time.sleep(0.002)
 
     def _check_port(self) -> None:
-        """A server of somebody else on this port would be measured in its place."""
+        """A foreign server on this port would be measured in its place."""
         listening = {
             fields[9]
             for table in _read_all(map(Path, ("/proc/net/tcp", "/proc/net/tcp6")))
@@ -117,7 +124,7 @@ def free_port() -> int:
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether a process accepts connections there."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
@@ -138,7 +145,7 @@ def _memory_bytes(pid: int) -> int:
 
 
 def _read_all(paths: Iterable[Path]) -> Iterator[str]:
-    """What ends meanwhile has nothing to tell."""
+    """A process that ends meanwhile counts as nothing."""
     for path in paths:
         try:
             yield path.read_text()

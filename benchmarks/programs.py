@@ -1,4 +1,4 @@
-"""The benchmarks' C programs: compiled when they are first used or have changed, and run."""
+"""Compiles the benchmarks' C programs when they are first used or have changed, and runs them."""
 
 import json
 import os

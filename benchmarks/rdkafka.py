@@ -1,4 +1,4 @@
-"""MB/s and the broker's CPU with librdkafka, which is what most users have: its speed is what bounds it."""
+"""Measures MB/s and the broker's CPU with librdkafka, which is what most users have, and whose speed is the bound."""
 
 import sys
 from collections.abc import Mapping

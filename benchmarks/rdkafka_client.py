@@ -1,4 +1,4 @@
-"""librdkafka in a process of its own, run by `rdkafka`: sends or reads so many messages and says how long it took."""
+"""Runs librdkafka in a process of its own, for `rdkafka`: it sends or reads messages and says how long it took."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""MB/s of opening a log of 400 MB after a crash, everything checked, and the time to open it after a clean stop."""
+"""Measures MB/s of opening a log of 400 MB after a crash, all of it checked, and the time after a clean stop."""
 
 import os
 

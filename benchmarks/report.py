@@ -1,4 +1,5 @@
-"""Results: tables for the reader, and files for whoever compares runs: the numbers as JSON, the tables as Markdown."""
+"""Reports results as tables for the reader, and as files to compare runs by: the numbers as JSON, the tables as
+Markdown."""
 
 import json
 import os
@@ -92,6 +93,8 @@ def judge(tables: Sequence[Table]) -> Table | None:
     for table in tables:
         for row in table.rows:
             what = next((value for value in row.values.values() if isinstance(value, str)), "")
+            by = row.values.get("by", what)
+            what = what if by == what else f"{what}: {by}"
             for target in row.targets:
                 measured = {"of": table.title, "what": what, "figure": target.column}
                 held = Target("measured", target.limit, target.at_most)

@@ -1,4 +1,4 @@
-"""What was measured of a system, round by round: medians with their spread, and ratios within each round."""
+"""Keeps what was measured of a system, round by round, for medians with their spread and ratios within each round."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -24,8 +24,8 @@ class Rounds(Generic[S]):
         return f"{format_number(min(values))}–{format_number(max(values))}"
 
     def ratio(self, other: "Rounds[S]", of: Callable[[S], float]) -> float:
-        """Of ours to the other's: the median of the ratios within each round, since a neighbour on the machine slows
-        both sides of such a ratio."""
+        """Of ours to the other's: the median of the ratios within each round, since another program on the machine
+        slows both sides of such a ratio."""
         pairs = zip(self.samples, other.samples, strict=True)
         return float(median(of(ours) / max(of(theirs), 1e-12) for ours, theirs in pairs))
 

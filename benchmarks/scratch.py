@@ -1,5 +1,4 @@
-"""Where the benchmarks write: what they need for a while into a cache, warmed before and removed afterwards, and what
-they found out beside themselves."""
+"""Gives the benchmarks their folders: a warmed scratch folder that is removed afterwards, and that of the results."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Records a second and CPU for each, of our client beside other people's, against one broker."""
+"""Measures records a second, and CPU for each, of our client beside other people's, against one broker."""
 
 import sys
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from benchmarks.systems import Penstock, System
 
 ROUNDS: Final = 3
 SIZES: Final = {"100 B": 100, "1 KB": 1024}
-# So many that each takes about a second.
+# The numbers of messages, chosen so that each run takes about a second.
 PRODUCERS: Final = {
     "penstock-send": ("penstock, send", 100_000),
     "penstock-sync-send": ("penstock.sync, send", 100_000),

@@ -1,4 +1,4 @@
-"""One client in a process of its own, run by `sdk`: sends or reads so many messages and says what that took."""
+"""Runs one client in a process of its own, for `sdk`: it sends or reads messages and says what that took."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Systems side by side: all started, each measured in turn while the others are idle."""
+"""Starts systems side by side, and measures each in turn while the others are idle."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,5 @@
-"""A benchmark with a command of its own: its progress, its tables and plots on the screen and in files."""
+"""Runs a benchmark that has a command of its own: shows its progress, and puts tables and plots on the screen and into
+files."""
 
 import argparse
 import sys
@@ -26,13 +27,27 @@ class Results:
 
 
 @dataclass(slots=True, frozen=True)
+class Asked:
+    """What is to be run; when `is_quick`, with as little as shows anything."""
+
+    parts: Sequence[str]
+    is_quick: bool = False
+    # Another revision to be measured too, as git knows it.
+    beside: str | None = None
+    # The most that is stored.
+    gigabytes: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
 class Suite:
-    """`parts` can be run alone, by their names; when `is_quick`, with as little as shows anything."""
+    """`parts` can be run alone, by their names."""
 
     name: str
     about: str
     parts: Sequence[str]
-    run: "Callable[[Step, Sequence[str], bool], Results]"
+    run: Callable[[Step, Asked], Results]
+    # Whether it has the options of growth: another revision, and how much is stored.
+    grows: bool = False
 
 
 def main(suite: Suite, arguments: Sequence[str]) -> int:
@@ -40,6 +55,9 @@ def main(suite: Suite, arguments: Sequence[str]) -> int:
     names = ", ".join(suite.parts)
     parser.add_argument("parts", nargs="*", metavar="NAME", help=f"of {names}; when none is named, all")
     parser.add_argument("--quick", action="store_true", help="fewer, shorter rounds: to see that all works")
+    if suite.grows:
+        parser.add_argument("--beside", metavar="REVISION", help="measure the broker of this revision, too")
+        parser.add_argument("--gigabytes", type=int, metavar="GB", help="the most that is stored (default: 20)")
     parsed = parser.parse_args(arguments)
     if unknown := [name for name in parsed.parts if name not in suite.parts]:
         parser.error(f"there is no {unknown[0]!r}; there are {names}")
@@ -52,7 +70,10 @@ def main(suite: Suite, arguments: Sequence[str]) -> int:
         def step(doing: str) -> None:
             progress.update(task, description=f"{suite.name}: {doing}")
 
-        results = suite.run(step, parsed.parts or suite.parts, parsed.quick)
+        asked = Asked(parsed.parts or suite.parts, parsed.quick)
+        if suite.grows:
+            asked = replace(asked, beside=parsed.beside, gigabytes=parsed.gigabytes)
+        results = suite.run(step, asked)
     remarks = [*(["A quick run, with few and short rounds."] if parsed.quick else []), *results.remarks]
     if remarks:
         first, *others = results.shown

@@ -1,4 +1,4 @@
-"""The systems under test: how each is started, and how topics are made and removed on it."""
+"""Starts each system under test, and makes and removes topics on it."""
 
 import asyncio
 import os
@@ -12,8 +12,9 @@ from typing import Final
 
 from benchmarks.processes import Server, accepts, free_port
 from benchmarks.programs import program
-from penstock.client import admin
-from penstock.client.cluster import Cluster
+from penstock.client.admin.offsets import LATEST, list_offsets
+from penstock.client.admin.topics import NewTopic, create_topics, delete_topics
+from penstock.client.cluster.cluster import Cluster
 from penstock.client.errors import unwrap
 from penstock.client.metadata import TopicPartition
 
@@ -34,11 +35,11 @@ class System(ABC):
         """The topic is there and can be written to when this returns."""
 
         async def make(cluster: Cluster) -> None:
-            topic = admin.NewTopic(name=name, partitions=partitions, replication_factor=1)
-            unwrap(await admin.create_topics(cluster, [topic]))
-            # A broker may tell of a partition before it leads it.
-            ends = {TopicPartition(name, index): admin.LATEST for index in range(partitions)}
-            unwrap(await admin.list_offsets(cluster, ends))
+            topic = NewTopic(name=name, partitions=partitions, replication_factor=1)
+            unwrap(await create_topics(cluster, [topic]))
+            # A broker may name a partition before it leads it.
+            ends = {TopicPartition(name, index): LATEST for index in range(partitions)}
+            unwrap(await list_offsets(cluster, ends))
 
         _administer(server, make)
 
@@ -46,7 +47,7 @@ class System(ABC):
         """Its disk space is free soon after."""
 
         async def drop(cluster: Cluster) -> None:
-            unwrap(await admin.delete_topics(cluster, [name]))
+            unwrap(await delete_topics(cluster, [name]))
 
         _administer(server, drop)
 
@@ -54,22 +55,47 @@ class System(ABC):
 class Penstock(System):
     name = "Penstock"
 
-    def __init__(self, *options: str) -> None:
-        """Options of `penstock serve`."""
-        self._options = options
+    def __init__(
+        self,
+        *options: str,
+        name: str = "Penstock",
+        source: Path | None = None,
+        brokers: int | None = None,
+        has_own_session: bool = False,
+    ) -> None:
+        """Options of `penstock serve`; the source is another version's folder `src`. Several brokers are processes of
+        their own; the port of the first is the server's."""
+        self.name = name
+        self._options = options if brokers is None else ("--processes", str(brokers), *options)
+        self._source = source
+        self._brokers = brokers or 1
+        self._has_own_session = has_own_session
 
     def start(self, folder: Path, cores: tuple[int, ...]) -> Server:
-        port = free_port()
+        ports = [free_port() for _ in range(self._brokers)]
         program = (sys.executable, "-c", "from penstock.cli.main import main; main()", "serve")
-        address = ("--data-dir", str(folder / "data"), "--listen", f"127.0.0.1:{port}")
+        address = ("--data-dir", str(folder / "data"), "--listen", f"127.0.0.1:{','.join(map(str, ports))}")
         return Server(
             [*program, *address, "--log-level", "warning", *self._options],
-            port=port,
+            port=ports[0],
             folder=folder,
             cores=cores,
             is_ready=speaks_kafka,
-            environment={name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
+            environment=self._environment(),
+            has_own_session=self._has_own_session,
         )
+
+    def _environment(self) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+        return own if self._source is None else {**own, "PYTHONPATH": str(self._source)}
+
+
+FLUSHED_BY_OS: Final = "Penstock, flush=os"
+
+
+def flushed_by_os() -> Penstock:
+    """Promises what Apache Kafka does by default: what was acknowledged and read may not be on the disk yet."""
+    return Penstock("-X", "penstock.flush=os", name=FLUSHED_BY_OS)
 
 
 class Floor(System):
@@ -86,7 +112,7 @@ class Floor(System):
         """It makes each partition when it is first named."""
 
     def drop_topic(self, server: Server, name: str) -> None:
-        """It never looks at the files of a topic again that nobody asks for."""
+        """It never looks again at the files of a topic that no client asks for."""
         for path in server.folder.glob(f"{name}-*.log"):
             os.truncate(path, 0)
 

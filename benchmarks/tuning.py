@@ -1,4 +1,4 @@
-"""Latency against throughput: what a producer's linger and batch size change, for it and for the broker."""
+"""Measures latency against throughput: what a producer's linger and batch size change, for it and for the broker."""
 
 from pathlib import Path
 from typing import Any, Final

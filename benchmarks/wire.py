@@ -1,4 +1,4 @@
-"""MB/s, CPU-s/GB and CPU µs a request of producing and fetching over the network, beside a C program's."""
+"""Measures MB/s, CPU-s/GB and CPU µs a request of producing and fetching over the network, beside a C program's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from benchmarks.report import Row, Table, Target
 from benchmarks.samples import Rounds
 from benchmarks.stage import Stage, running
 from benchmarks.systems import Floor, Penstock, System
-from benchmarks.workloads import FILL_BATCH_BYTES, FILL_BYTES, TARGETS, WORKLOADS, Workload
+from benchmarks.workloads import CURRENT, FILL_BATCH_BYTES, FILL_BYTES, TARGETS, WORKLOADS, Workload
 
 ROUNDS: Final = 3
 
@@ -62,7 +62,8 @@ def run(step: Step) -> list[Table]:
         results = measure_all(stage, WORKLOADS, rounds=ROUNDS)
     how = (
         f"Messages of 1 KB, one partition; batches and fetches over 4 and 2 connections, cN dM is N connections with M "
-        f"requests in flight. CPU is the server's, all threads. TCP over loopback carries {limit:,.0f} MB/s. "
+        f"requests in flight; {CURRENT} unless another version is named. CPU is the server's, all threads. "
+        f"TCP over loopback carries {limit:,.0f} MB/s. "
         f"Medians of {ROUNDS} rounds in turns, the spread of CPU-s/GB beside it; {stage.cores}."
     )
     targets = {(name, Penstock.name): held for name, held in TARGETS.items()}
@@ -116,7 +117,7 @@ def _fetch_all(
 def sample(stage: Stage, server: Server, workload: Workload, topic: str) -> Sample:
     """Run the load generator once against a topic that is there."""
     before = server.cpu_seconds()
-    options = {**workload.options, **workload.limits}
+    options = {**workload.with_versions, **workload.limits}
     told = load(workload.mode, port=server.port, topics=[topic], cores=stage.cores.load, **options)
     used = server.cpu_seconds() - before
     latency = {name: value for name, value in told["latency"].items() if name != "buckets"}
@@ -141,7 +142,7 @@ def make_table(
     limit: float,
     targets: Mapping[tuple[str, str], tuple[Target, ...]],
 ) -> Table:
-    """A row for each workload and system. CPU is told as a multiple of the reference's; targets are by workload and
+    """A row for each workload and system. CPU is given as a multiple of the reference's; targets are by workload and
     system."""
     short = reference.partition(" ")[0]
     by_name = {workload.name: of for workload, of in results.items()}

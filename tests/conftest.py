@@ -1,18 +1,27 @@
 """Prints the matrix of clients behind the results of the tests that are its cells; leaves the long tests of Spark to
-`make test-spark`."""
+`make test-spark`, has workers begin with what takes long, and fails a test in which an event loop reports an error."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests import order
 from tests.clients import matrix
 from tests.clients.matrix import Cell
+from tests.loop_errors import failing_on_loop_errors
 from tests.spark import short
+
+
+@pytest.fixture(autouse=True)
+def loop_errors_fail() -> Iterator[None]:
+    with failing_on_loop_errors():
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     short.leave_out(config, items)
+    order.arrange(config, items)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

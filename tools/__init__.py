@@ -1,1 +1,1 @@
-"""Programs for working on Penstock itself; none of them is part of the package."""
+"""These programs serve the work on Penstock itself; none of them is part of the package."""

@@ -1,4 +1,4 @@
-"""The first half of `make demo`: a broker is started, spoken to by a real Kafka client, stopped, and started again."""
+"""Runs the first half of `make demo`: a broker is started, used by a real Kafka client, stopped, and started again."""
 
 import subprocess
 import sys
@@ -17,7 +17,8 @@ from tools.group_demo import show_group
 
 TOPIC = "readings"
 PARTITIONS = 3
-MESSAGES = 30_000
+MESSAGES = 6_000
+MESSAGES_PER_SECOND = 2_000
 SEGMENT_BYTES = 1024 * 1024
 CHART_COLUMNS = 40
 
@@ -43,37 +44,60 @@ class BrokerDemo:
         self._console.print(f"All {after.total():,} messages are there.")
 
     def _send(self, address: str) -> None:
-        self._step("Send", f"confluent-kafka sends {MESSAGES:,} messages, idempotent, acks=all: each is on disk.")
+        what = f"confluent-kafka sends {MESSAGES_PER_SECOND:,} messages a second, acks=all: each is on disk."
+        self._step("Send", what)
         admin = AdminClient({"bootstrap.servers": address})
-        # With the broker's time beside the producer's, the last step can tell how long each message took.
+        # With the broker's time beside the producer's, the last step can show how long each message took.
         config = {"segment.bytes": str(SEGMENT_BYTES), "message.timestamp.type": "LogAppendTime"}
         topic = NewTopic(TOPIC, PARTITIONS, 1, config=config)
         for made in admin.create_topics([topic]).values():
             made.result()
-        producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5})
-        arrived: list[float] = []
+        producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 1})
+        latencies_ms = sorted(self._send_steadily(producer))
+        middle, late = (latencies_ms[int(len(latencies_ms) * share)] for share in (0.5, 0.99))
+        self._console.print(
+            f"{MESSAGES:,} acknowledged, [bold]half within {middle:.1f} ms[/bold], 99 % within {late:.1f} ms:"
+        )
+        self._chart(latencies_ms, late)
 
-        def delivered(error: object, _: Message) -> None:
-            assert error is None, error
-            arrived.append(time.perf_counter())
+    def _send_steadily(self, producer: Producer) -> list[float]:
+        """Send each message when its time has come; return how long each took, in ms, those that had to wait for their
+        turn included."""
+        latencies_ms: list[float] = []
 
-        began = time.perf_counter()
-        for number in range(MESSAGES):
+        def send(number: int, due: float) -> None:
+            def delivered(error: object, _: Message) -> None:
+                assert error is None, error
+                latencies_ms.append((time.perf_counter() - due) * 1000)
+
             key, value = b"sensor-%d" % (number % 50), b'{"reading":%d,"celsius":%d}' % (number, 15 + number % 11)
-            producer.produce(TOPIC, value + b" " * 60, key=key, on_delivery=delivered)
-            producer.poll(0)
-        assert producer.flush(60) == 0
-        seconds = arrived[-1] - began
-        self._console.print(f"{MESSAGES:,} acknowledged in {seconds:.2f} s, {MESSAGES / seconds:,.0f} a second:")
-        self._chart([moment - began for moment in arrived], seconds)
+            producer.produce(TOPIC, value + b" " * 600, key=key, on_delivery=delivered)
 
-    def _chart(self, moments: list[float], seconds: float) -> None:
-        """Acknowledgements over time, a column for each slice of it."""
-        slices = Counter(min(CHART_COLUMNS - 1, int(moment / seconds * CHART_COLUMNS)) for moment in moments)
+        # The first message connects, and gets the producer its id; it is not measured.
+        send(0, time.perf_counter())
+        assert producer.flush(60) == 0
+        latencies_ms.clear()
+        began = time.perf_counter()
+        for number in range(1, MESSAGES):
+            due = began + number / MESSAGES_PER_SECOND
+            while (early := due - time.perf_counter()) > 0:
+                # It reports what was acknowledged meanwhile.
+                producer.poll(min(early, 0.001))
+            send(number, due)
+        assert producer.flush(60) == 0
+        return latencies_ms
+
+    def _chart(self, latencies_ms: list[float], longest_ms: float) -> None:
+        """How many messages took how long, a column for each slice of time; the slowest hundredth is left out."""
+        slices = Counter(
+            min(CHART_COLUMNS - 1, int(each / longest_ms * CHART_COLUMNS))
+            for each in latencies_ms
+            if each <= longest_ms
+        )
         highest = max(slices.values())
         levels = " ▁▂▃▄▅▆▇█"
         columns = [levels[-(-slices[column] * 8 // highest)] for column in range(CHART_COLUMNS)]
-        self._console.print(f"  {''.join(columns)}  (a column is {seconds / CHART_COLUMNS * 1000:.0f} ms)")
+        self._console.print(f"  0 ms {''.join(columns)} {longest_ms:.1f} ms")
 
     def _consume(self, address: str) -> "Counter[int]":
         self._step("Consume", "From the beginning of all partitions.")
@@ -108,6 +132,8 @@ def serving(data: Path) -> Iterator[str]:
     """A broker from here to the end of the block; gives its address."""
     program = "from penstock.cli.main import main; main()"
     command = [sys.executable, "-c", program, "serve", "--data-dir", str(data), "--listen", "127.0.0.1:0"]
+    # A group of two does not wait long for more members.
+    command += ["-X", "group.initial.rebalance.delay.ms=200"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

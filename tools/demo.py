@@ -1,5 +1,5 @@
-"""`make demo`: a broker serves a real client, then a log is written, read, truncated, crashed and recovered, and in the
-end what the client sent is counted."""
+"""`make demo`: a broker serves a real client, three brokers copy a topic and one of them is killed, then a log is
+written, read, truncated, crashed and recovered, and in the end what the client sent is counted."""
 
 import json
 import os
@@ -21,9 +21,10 @@ from penstock.protocol.records import NewRecord, Record, build, iterate
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.errors import OffsetOutOfRangeError
 from penstock.storage.files import RealFiles
-from penstock.storage.log import Log, LogConfig
-from penstock.storage.retention import DAY_MS
+from penstock.storage.log.log import Log, LogConfig
+from penstock.storage.log.retention import DAY_MS
 from tools.broker_demo import BrokerDemo
+from tools.cluster_demo import ClusterDemo
 from tools.pipeline_demo import PipelineDemo
 
 TOPIC = "orders"
@@ -37,7 +38,7 @@ ITEMS = ("valve", "blade", "gasket", "meter", "pipe")
 NOW_MS = int(datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp() * 1000)
 ALL_DAYS_MS = 10 * DAY_MS
 
-# The process that will be killed flushes so often, and from then on only writes: what it wrote last is in doubt.
+# The process that will be killed flushes this often, and from then on only writes: what it wrote last is in doubt.
 BATCHES_BETWEEN_FLUSHES = 10
 FLUSHES = 6
 UNFLUSHED_RECORDS = 2000
@@ -55,6 +56,7 @@ def main() -> int:
         console = Console(highlight=False)
         console.width = min(console.width, 100)
         BrokerDemo(folder, console).run()
+        ClusterDemo(folder, console).run()
         Demo(os.path.join(folder, "log"), console).run()
         PipelineDemo(folder, console).run()
         console.print("\nDone. The temporary folder is gone.")
@@ -139,8 +141,10 @@ class Demo:
         self.log.advance_start(offset)
         deleted = len(before) - len(self.segment_lines())
         self.say(f"Up to an offset: the log starts at {self.log.start_offset:,}. Files deleted: {deleted}.")
-        deleted = self.log.apply_retention(NOW_MS)
-        self.say(f"By retention: the log starts at {self.log.start_offset:,}. Files deleted: {deleted}.")
+        expired = self.log.find_expired(NOW_MS)
+        if expired:
+            self.log.advance_start(expired[-1].end_offset)
+        self.say(f"By retention: the log starts at {self.log.start_offset:,}. Files deleted: {len(expired)}.")
         self.show_changes(before)
         try:
             self.log.read(offset, max_bytes=1)
@@ -207,7 +211,7 @@ class Demo:
         self.console.print(table)
 
     def show_segments(self, newest: int | None = None) -> None:
-        """All segments, or only the newest so many."""
+        """All segments, or only a number of the newest."""
         lines = self.segment_lines()
         table = demo_table("file", ">base", ">end", ">bytes", "", ">index", "newest")
         if newest is not None and len(lines) > newest:

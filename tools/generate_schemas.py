@@ -2,7 +2,7 @@
 
     python -m tools.generate_schemas kafka-clients-4.2.0.jar
 
-Only facts are taken over (names, types, versions, defaults, tags); the definitions' prose stays behind.
+Only facts are taken over (names, types, versions, defaults, tags); the definitions' prose is left out.
 """
 
 import json
@@ -41,7 +41,7 @@ FAMILIES = {
     "produce": ["Produce"],
     "quotas": ["DescribeClientQuotas", "AlterClientQuotas"],
     "reassignments": ["AlterPartitionReassignments", "ListPartitionReassignments"],
-    "replication": ["AlterPartition"],
+    "replication": ["AlterPartition", "Envelope", "BrokerHeartbeat", "AllocateProducerIds"],
     "sasl": ["SaslHandshake", "SaslAuthenticate"],
     "scram": ["DescribeUserScramCredentials", "AlterUserScramCredentials"],
     "share_groups": [
@@ -84,10 +84,15 @@ PARTS = {
 }
 
 # What Penstock says beside what Kafka defines, by the message or struct that has it: tagged fields, with tags that
-# Kafka will not come to. Others skip them, as they must (KIP-482); a response has them only for whoever has asked.
+# Kafka will not come to. Others skip them, as they must (KIP-482); a response has them only for a client that has
+# asked.
 EXTENSIONS = {
     "DescribeLogDirsRequest": [("Compaction", "bool", "false")],
     "DescribeLogDirsPartition": [("CleanBytes", "int64", "-1"), ("DirtyBytes", "int64", "-1")],
+    # The listener that the client came by, or that there is no client: the broker asks for itself. And the index in the
+    # metadata log up to which the forwarding broker has to read before it answers.
+    "EnvelopeRequest": [("ListenerName", "string", ""), ("OfBroker", "bool", "false")],
+    "EnvelopeResponse": [("MetadataIndex", "int64", "0")],
 }
 EXTENSION_TAGS_FROM = 20_000
 
@@ -125,7 +130,7 @@ def read_definitions(jar: Path) -> dict[str, Definition]:
     with zipfile.ZipFile(jar) as archive:
         names = [name for name in archive.namelist() if re.fullmatch(r"common/message/\w+\.json", name)]
         texts = [archive.read(name).decode() for name in names]
-    # The definitions are JSON with comments, which stand on lines of their own or behind a comma.
+    # The definitions are JSON with comments, which stand on lines of their own or after a comma.
     parsed = [json.loads(re.sub(r"(?m)^\s*//.*$|(?<=,)\s*//.*$", "", text)) for text in texts]
     return {definition["name"]: definition for definition in parsed}
 
@@ -145,8 +150,8 @@ def write_module(family: str, messages: list[Definition]) -> None:
 
 
 def message_lines(message: Definition, shared: set[str]) -> Iterator[str]:
-    """The classes of a message and of the structs in it. A struct whose name another message of the module has too is
-    told apart by the message's name in front."""
+    """The classes of a message and of the structs in it. A struct whose name another message of the module has too gets
+    the message's name in front."""
     structs = structs_inside_out(message)
     names = {name: message["name"] + name if name in shared else name for name in structs}
     for name, fields in structs.items():

@@ -1,6 +1,6 @@
 """Write a golden data folder: one of each kind of file of the present format, to be opened by every later version.
 
-    python -m tools.golden tests/formats/golden/format-1
+    python -m tools.golden tests/formats/golden/format-2
 
 Made once for each released format, and from then on only read. The content is the same at every run.
 """
@@ -17,11 +17,12 @@ from penstock.protocol.compression import Codec
 from penstock.protocol.records import NewRecord, build, iterate
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.files import RealFiles
-from penstock.storage.log import Log, LogConfig
+from penstock.storage.log.log import Log, LogConfig
 
 START_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=400, retention_ms=-1, segment_ms=1 << 60)
 IDENTITY = bytes(range(16))
+FOLDER_ID = IDENTITY.hex()
 SNAPSHOT = b"what was known about producers"
 BROKER_EPOCH = 7
 
@@ -39,7 +40,7 @@ def main() -> None:
 def write(target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     folder = target / "data"
-    directory = DataDirectory(str(folder), RealFiles(), cluster_id="golden-cluster")
+    directory = DataDirectory(str(folder), RealFiles(), cluster_id="golden-cluster", folder_id=FOLDER_ID)
     payments = directory.log("payments", 0, CONFIG, identity=IDENTITY)
     fill(payments, batches=30)
     payments.save_snapshot(SNAPSHOT, version=1)

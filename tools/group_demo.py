@@ -1,4 +1,4 @@
-"""A part of `make demo`: two consumers share a topic, one leaves, and the other takes over where it was."""
+"""Shows groups in `make demo`: two consumers share a topic, one leaves, and the other takes over where it was."""
 
 import time
 from collections import Counter
@@ -28,6 +28,8 @@ class Member:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "session.timeout.ms": 6000,
+                # By its heartbeats a member learns that another has come or gone.
+                "heartbeat.interval.ms": 200,
             }
         )
         self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
@@ -37,7 +39,7 @@ class Member:
             self._take(message)
 
     def leave(self) -> None:
-        """What it has then goes to others, who begin behind what it has read."""
+        """Its partitions then go to other members, which begin after what it has read."""
         self._consumer.close()
 
     def _take(self, message: Message) -> None:

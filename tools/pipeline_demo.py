@@ -1,4 +1,4 @@
-"""The end of `make demo`: a pipeline on Spark counts what was sent, and draws it."""
+"""Ends `make demo`: a pipeline on Spark counts what was sent, and draws it."""
 
 import os
 import subprocess
@@ -51,7 +51,7 @@ def missing_for_spark() -> str | None:
     """What has to be installed first; None if everything is there."""
     absent = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
     if absent:
-        return f"{', '.join(absent)} missing. Install what pipelines need: pip install 'penstock[spark]'"
+        return f"{', '.join(absent)} missing. Install what pipelines need: pip install 'penstock-mq[spark]'"
     try:
         find_java()
     except JavaNotFoundError as error:

@@ -20,6 +20,7 @@ is_there() {
 package_of() {
     case $1 in
         cc) echo build-essential ;;
+        ip) echo iproute2 ;;
         java) echo default-jdk-headless ;;
         kcat) echo kcat ;;
         losetup | mount) echo mount ;;
@@ -28,6 +29,7 @@ package_of() {
         nats-server) echo nats-server ;;
         node) echo nodejs ;;
         npm) echo npm ;;
+        promtool) echo prometheus ;;
         rabbitmq-server) echo rabbitmq-server ;;
         redis-server) echo redis-server ;;
         venv) echo python3-venv ;;
@@ -66,6 +68,12 @@ if [[ ${#packages[@]} != 0 ]]; then
     fi
     apt-get -qq update
     DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends -y "${packages[@]}" >/dev/null
+    # Nor are they to start with the machine.
+    for package in "${packages[@]}"; do
+        if [[ -e /lib/systemd/system/$package.service ]] && command -v systemctl >/dev/null; then
+            systemctl --quiet disable "$package"
+        fi
+    done
     for name in "${commands[@]}"; do
         is_there "$name" || fail "'$name' is still not found although its Debian package is installed." \
             "Is another version first in PATH?"

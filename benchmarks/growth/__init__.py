@@ -1,1 +1,1 @@
-"""What becomes of Penstock's cost and latency when there is more of everything."""
+"""Measures what becomes of Penstock's cost and latency when there is more of everything."""

@@ -1,13 +1,13 @@
-"""What becomes of Penstock when there is more: partitions, connections, data; a reader of what is cold; a surge."""
+"""Measures what becomes of Penstock with more partitions, connections and data, with a reader of cold data, and in a
+surge."""
 
 import sys
-from collections.abc import Sequence
 from typing import Final
 
 from benchmarks.growth import cold, idle, scaling, stored, surge
 from benchmarks.measure import Step
 from benchmarks.report import judge
-from benchmarks.suite import Results, Suite, main
+from benchmarks.suite import Asked, Results, Suite, main
 
 PARTS: Final = {
     "partitions": scaling.grow_partitions,
@@ -19,10 +19,10 @@ PARTS: Final = {
 }
 
 
-def run(step: Step, names: Sequence[str], is_quick: bool) -> Results:
+def run(step: Step, asked: Asked) -> Results:
     results = Results()
-    for name in names:
-        part = PARTS[name](step, is_quick)
+    for name in asked.parts:
+        part = PARTS[name](step, asked)
         results.shown += part.shown
         results.panels += part.panels
         results.remarks += part.remarks
@@ -31,7 +31,7 @@ def run(step: Step, names: Sequence[str], is_quick: bool) -> Results:
     return results
 
 
-SUITE: Final = Suite(name="growth", about=__doc__, parts=tuple(PARTS), run=run)
+SUITE: Final = Suite(name="growth", about=__doc__, parts=tuple(PARTS), run=run, grows=True)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE, sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""A reader of what is no longer in memory, beside hot traffic: how long the broker's loop stands still for it."""
+"""Measures how long the broker's loop stands still for a reader of what is no longer in memory, beside hot traffic."""
 
 import ctypes
 import mmap
@@ -21,7 +21,7 @@ from benchmarks.processes import Server, free_port
 from benchmarks.programs import load
 from benchmarks.report import Row, Table, Target
 from benchmarks.scratch import scratch_folder
-from benchmarks.suite import Results
+from benchmarks.suite import Asked, Results
 from benchmarks.systems import Penstock
 
 RATE: Final = 1_000
@@ -45,8 +45,8 @@ class Sample:
     cold_share: float
 
 
-def run(step: Step, is_quick: bool) -> Results:
-    size, seconds = (GB // 2, 3.0) if is_quick else (2 * GB, 10.0)
+def run(step: Step, asked: Asked) -> Results:
+    size, seconds = (GB // 2, 3.0) if asked.is_quick else (2 * GB, 10.0)
     cores = choose_cores()
     samples: dict[str, Sample] = {}
     with scratch_folder(warm_bytes=0) as name:

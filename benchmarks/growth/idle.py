@@ -1,4 +1,4 @@
-"""What is there and does nothing: memory of partitions and connections, the start with many, the first append."""
+"""Measures what idle partitions and connections cost: their memory, the start with many, the first append."""
 
 import socket
 from contextlib import ExitStack
@@ -13,14 +13,14 @@ from benchmarks.programs import load
 from benchmarks.report import Row, Table, Target
 from benchmarks.samples import Rounds
 from benchmarks.scratch import scratch_folder
-from benchmarks.suite import Results
+from benchmarks.suite import Asked, Results
 from benchmarks.systems import ASK_VERSIONS, Penstock
 
 MANY: Final = 1000
 
 
-def run(step: Step, is_quick: bool) -> Results:
-    rounds = 1 if is_quick else 3
+def run(step: Step, asked: Asked) -> Results:
+    rounds = 1 if asked.is_quick else 3
     found: dict[str, list[float]] = {}
     for number in range(rounds):
         for name, value in _measure(step, f"round {number + 1} of {rounds}").items():

@@ -1,4 +1,5 @@
-"""Ten times as many messages for a while: nothing lost, memory bounded, and how soon latency is normal again."""
+"""Sends ten times as many messages for a while, and measures whether any is lost, what memory it takes, and how soon
+latency is normal again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,7 +17,7 @@ from benchmarks.processes import Server
 from benchmarks.programs import load
 from benchmarks.report import Row, Table, Target
 from benchmarks.scratch import scratch_folder
-from benchmarks.suite import Results
+from benchmarks.suite import Asked, Results
 from benchmarks.systems import Penstock
 
 TIMES: Final = 10
@@ -63,8 +64,8 @@ class Course:
     memory: list[tuple[float, float]] = field(default_factory=list)
 
 
-def run(step: Step, is_quick: bool) -> Results:
-    before, during, after = (4, 10, 8) if is_quick else (10, 60, 20)
+def run(step: Step, asked: Asked) -> Results:
+    before, during, after = (4, 10, 8) if asked.is_quick else (10, 60, 20)
     cores = choose_cores()
     courses: dict[str, Course] = {}
     for surge in SURGES:

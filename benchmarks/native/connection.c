@@ -143,7 +143,7 @@ static void receive_responses(struct connection *connection) {
         if (connection->done == connection->sent) die("a response that nobody asked for");
         struct request *request = request_at(connection, connection->done++);
         if (get32(&body) != request->correlation) die("a response to another request");
-        skip_tags(&body);
+        skip_tags(&body, request->form);
         connection->loop->answered(connection, request, &body);
     }
     connection->in_size -= start;

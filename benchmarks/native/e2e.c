@@ -126,7 +126,7 @@ static uint64_t send_due(struct connection *connection, uint64_t now) {
 
 static void acknowledged(struct request *request, struct reader *body, uint64_t now) {
     uint64_t offset, messages = request->messages;
-    int error = read_produce(body, &offset);
+    int error = read_produce(request, body, &offset);
     if (error) {
         errors++;
         first_error = first_error ? first_error : error;
@@ -191,7 +191,7 @@ static void answered(struct connection *connection, struct request *request, str
         acknowledged(request, body, now);
         return;
     }
-    read_fetch(options, body, consume, &now);
+    read_fetch(options, request, body, consume, &now);
     if (received < total) fetch_more(connection);
 }
 

@@ -83,7 +83,7 @@ static void found(struct fetched *part, void *context) {
 static void answered(struct connection *connection, struct request *request, struct reader *body) {
     uint64_t number = request->mark;
     record(&latency, now_ns() - request->begun_ns);
-    read_fetch(options, body, found, &stretches[number]);
+    read_fetch(options, request, body, found, &stretches[number]);
     if (end_ns && now_ns() >= end_ns) return;
     if (stretches[number].next == stretches[number].end) {
         stretches[number].is_read = false;

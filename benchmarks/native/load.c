@@ -20,6 +20,8 @@ static const char USAGE[] =
     "  --connections N        (1)\n"
     "  --in-flight N          requests on each connection (5; e2e 1000)\n"
     "  --acks 0|1|-1          (1)\n"
+    "  --produce-version N    3 to 13 (13)\n"
+    "  --fetch-version N      4 to 18 (18)\n"
     "  --message-bytes N      size of a message's value (1000)\n"
     "  --batch-bytes N        a batch is at most so large, and at least one message (one; e2e with a linger 100000)\n"
     "  --seconds S            how long (produce and fetch: until --requests or the end; e2e 10)\n"
@@ -43,7 +45,7 @@ static const char USAGE[] =
 enum {
     HOST = 256, PORT, TOPIC, PARTITIONS, CONNECTIONS, IN_FLIGHT, ACKS, MESSAGE_BYTES, BATCH_BYTES, SECONDS, REQUESTS,
     MAX_BYTES, LOOPS, RATE, SCHEDULE, LINGER_MS, WARMUP_SECONDS, DRAIN_SECONDS, CONSUMERS, INTERVAL_MS, SPIN,
-    BUCKETS_OF, PROTOCOL, MESSAGES, NEWEST, FROM_MS, TO_MS
+    BUCKETS_OF, PROTOCOL, MESSAGES, NEWEST, FROM_MS, TO_MS, PRODUCE_VERSION, FETCH_VERSION
 };
 
 static const struct option LONG_OPTIONS[] = {
@@ -74,6 +76,8 @@ static const struct option LONG_OPTIONS[] = {
     {"newest", 1, 0, NEWEST},
     {"from-ms", 1, 0, FROM_MS},
     {"to-ms", 1, 0, TO_MS},
+    {"produce-version", 1, 0, PRODUCE_VERSION},
+    {"fetch-version", 1, 0, FETCH_VERSION},
     {0, 0, 0, 0},
 };
 
@@ -84,10 +88,16 @@ static double number(const char *text, double least) {
     return value;
 }
 
+static int version(const char *text, int first, int last) {
+    int value = (int)number(text, first);
+    if (value > last) die("version %d is not spoken: the last is %d", value, last);
+    return value;
+}
+
 static struct options parse(int count, char **arguments) {
     struct options options = {.host = "127.0.0.1", .partitions = 1, .connections = 1, .acks = 1, .message_bytes = 1000,
                               .max_bytes = 1000000, .loops = 1, .rate = 1000, .drain_seconds = 30, .consumers = 1,
-                              .interval_ms = 1000};
+                              .interval_ms = 1000, .produce_version = PRODUCE_LAST, .fetch_version = FETCH_LAST};
     int option;
     while ((option = getopt_long(count, arguments, "", LONG_OPTIONS, NULL)) != -1) switch (option) {
             case HOST: options.host = optarg; break;
@@ -121,6 +131,8 @@ static struct options parse(int count, char **arguments) {
             case NEWEST: options.newest = (uint64_t)number(optarg, 1); break;
             case FROM_MS: options.from_ms = (uint64_t)number(optarg, 0); break;
             case TO_MS: options.to_ms = (uint64_t)number(optarg, 0); break;
+            case PRODUCE_VERSION: options.produce_version = version(optarg, PRODUCE_FIRST, PRODUCE_LAST); break;
+            case FETCH_VERSION: options.fetch_version = version(optarg, FETCH_FIRST, FETCH_LAST); break;
             default: fputs(USAGE, stderr), exit(2);
         }
     if (optind < count || !options.port || !options.topic_count) fputs(USAGE, stderr), exit(2);
@@ -134,6 +146,7 @@ int main(int count, char **arguments) {
     if (!is_produce && !is_fetch && !is_e2e && !is_seek) fputs(USAGE, stderr), exit(2);
     struct options options = parse(count - 1, arguments + 1);
     if (!options.in_flight) options.in_flight = is_e2e ? 1000 : 5;
+    if (!options.protocol) find_topic_ids(&options);
     if (is_produce) {
         if (!options.seconds && !options.requests) die("produce needs --seconds or --requests");
         options.protocol ? run_peer_produce(&options) : run_produce(&options);

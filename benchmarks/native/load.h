@@ -14,7 +14,9 @@ struct options {
     const char *host;
     int port;
     const char *topics[MAX_TOPICS];
+    uint8_t topic_ids[MAX_TOPICS][LENGTH_OF_ID];
     int topic_count;
+    int produce_version, fetch_version;
     int partitions;
     int connections;
     int in_flight;
@@ -62,6 +64,7 @@ struct request {
     uint8_t *own_body;
     size_t own_body_capacity;
     uint32_t correlation;
+    struct form form;
     uint64_t begun_ns;
     uint64_t mark, messages;
     int partition;
@@ -117,7 +120,7 @@ enum { HEAD_BYTES = 512 };
 void make_produce(struct request *request, const struct options *options, int partition, const uint8_t *batch,
                   size_t size);
 /* The error code; `base_offset` is where the batch went. */
-int read_produce(struct reader *body, uint64_t *base_offset);
+int read_produce(const struct request *request, struct reader *body, uint64_t *base_offset);
 
 /* One partition of a Fetch response. */
 struct fetched {
@@ -135,15 +138,18 @@ struct wanted {
 void make_fetch(struct request *request, const struct options *options, const struct wanted *wanted, int count,
                 uint32_t max_wait_ms);
 /* Calls back for each partition of the response. */
-void read_fetch(const struct options *options, struct reader *body, void (*found)(struct fetched *part, void *context),
-                void *context);
+void read_fetch(const struct options *options, const struct request *request, struct reader *body,
+                void (*found)(struct fetched *part, void *context), void *context);
 
 /* The first offset of that time or later; of LATEST the end of a partition, which its next message gets. */
 #define LATEST UINT64_MAX
 void make_list_offsets(struct request *request, const struct options *options, int partition, uint64_t timestamp);
-uint64_t read_list_offsets(struct reader *body);
+uint64_t read_list_offsets(const struct request *request, struct reader *body);
 
 /* Asks the broker for the end of every partition, over a connection of its own. */
 void list_ends(const struct options *options, uint64_t *ends);
+
+/* Asks for the ids of the topics, if the versions that are to be spoken need them. */
+void find_topic_ids(struct options *options);
 
 #endif

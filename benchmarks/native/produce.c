@@ -28,7 +28,7 @@ static void refill(struct connection *connection) {
 
 static void answered(struct connection *connection, struct request *request, struct reader *body) {
     uint64_t offset;
-    int error = read_produce(body, &offset);
+    int error = read_produce(request, body, &offset);
     if (error) {
         errors++;
         first_error = first_error ? first_error : error;
@@ -40,8 +40,7 @@ static void answered(struct connection *connection, struct request *request, str
 
 static void listed(struct connection *connection, struct request *request, struct reader *body) {
     (void)connection;
-    (void)request;
-    read_list_offsets(body);
+    read_list_offsets(request, body);
 }
 
 /* Without acknowledgements the socket says how much goes out, and the reply to another request when all is in. */

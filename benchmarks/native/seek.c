@@ -41,9 +41,9 @@ static void found(struct fetched *part, void *context) {
 static void answered(struct connection *connection, struct request *request, struct reader *body) {
     (void)connection;
     if (options->to_ms)
-        read_list_offsets(body);
+        read_list_offsets(request, body);
     else
-        read_fetch(options, body, found, NULL);
+        read_fetch(options, request, body, found, NULL);
     record(&latency, now_ns() - request->begun_ns);
 }
 

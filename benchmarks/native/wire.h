@@ -10,12 +10,25 @@
 #include <string.h>
 #include <time.h>
 
-enum { API_PRODUCE = 0, API_FETCH = 1, API_LIST_OFFSETS = 2 };
-/* The newest that name topics instead of giving their ids are Produce 12 and Fetch 12. Apache Kafka 4 knows these. */
-enum { PRODUCE_VERSION = 9, FETCH_VERSION = 12, LIST_OFFSETS_VERSION = 6 };
-enum { BATCH_HEADER = 61, LENGTH_OF_NAME = 256 };
+enum { API_PRODUCE = 0, API_FETCH = 1, API_LIST_OFFSETS = 2, API_METADATA = 3 };
+/* Versions that are spoken; Produce and Fetch in all that a broker of today knows. */
+enum { PRODUCE_FIRST = 3, PRODUCE_LAST = 13, FETCH_FIRST = 4, FETCH_LAST = 18 };
+enum { LIST_OFFSETS_VERSION = 6, METADATA_VERSION = 12 };
+enum { BATCH_HEADER = 61, LENGTH_OF_NAME = 256, LENGTH_OF_ID = 16 };
 
 #define die(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(1))
+
+/* How a version writes things: flexible ones have short lengths and tagged fields (KIP-482), later ones name topics by
+ * their ids (KIP-516). */
+struct form {
+    int version;
+    bool is_flexible, has_ids;
+};
+
+static inline struct form form_of(int api, int version) {
+    bool is_flexible = version >= (api == API_PRODUCE ? 9 : api == API_FETCH ? 12 : 0);
+    return (struct form){version, is_flexible, (api == API_PRODUCE || api == API_FETCH) && version >= 13};
+}
 
 static inline uint64_t now_ns(void) {
     struct timespec now;
@@ -71,10 +84,17 @@ static inline uint8_t *put_bytes(uint8_t *at, const void *bytes, size_t size) {
     return at + size;
 }
 
-static inline uint8_t *put_name(uint8_t *at, const char *name) {
-    size_t size = strlen(name);
-    return put_bytes(put_unsigned(at, size + 1), name, size);
+/* The number of elements of an array, or of bytes. */
+static inline uint8_t *put_count(uint8_t *at, struct form form, uint64_t count) {
+    return form.is_flexible ? put_unsigned(at, count + 1) : put32(at, (uint32_t)count);
 }
+
+static inline uint8_t *put_name(uint8_t *at, struct form form, const void *text, size_t size) {
+    at = form.is_flexible ? put_unsigned(at, size + 1) : put16(at, (uint16_t)size);
+    return put_bytes(at, text, size);
+}
+
+static inline uint8_t *put_tags(uint8_t *at, struct form form) { return form.is_flexible ? put8(at, 0) : at; }
 
 /* Reading: past the end everything is zero, and `bad` says so. */
 
@@ -133,15 +153,28 @@ static inline int64_t get_varint(struct reader *from) {
     return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
 }
 
-/* The number of elements of an array, of bytes of a string; a null one has none. */
-static inline uint64_t get_count(struct reader *from) {
-    uint64_t count = get_unsigned(from);
+/* The number of elements of an array, or of bytes; a null one has none. */
+static inline uint64_t get_count(struct reader *from, struct form form) {
+    uint64_t count = form.is_flexible ? get_unsigned(from) : (uint64_t)((int64_t)(int32_t)get32(from) + 1);
     return count ? count - 1 : 0;
 }
 
-static inline void skip_name(struct reader *from) { take(from, get_count(from)); }
+/* The number of bytes of a text; a null one has none. */
+static inline uint64_t get_name_size(struct reader *from, struct form form) {
+    uint64_t size = form.is_flexible ? get_unsigned(from) : (uint64_t)((int64_t)(int16_t)get16(from) + 1);
+    return size ? size - 1 : 0;
+}
 
-static inline void skip_tags(struct reader *from) {
+static inline void skip_name(struct reader *from, struct form form) { take(from, get_name_size(from, form)); }
+
+/* The bytes that name a topic: its name or its id. */
+static inline const uint8_t *get_topic(struct reader *from, struct form form, uint64_t *size) {
+    *size = form.has_ids ? LENGTH_OF_ID : get_name_size(from, form);
+    return take(from, *size);
+}
+
+static inline void skip_tags(struct reader *from, struct form form) {
+    if (!form.is_flexible) return;
     for (uint64_t count = get_unsigned(from); count && !from->bad; count--) {
         get_unsigned(from);
         take(from, get_unsigned(from));

@@ -1,1 +1,1 @@
-"""Penstock beside other systems: Apache Kafka, Redis Streams, NATS JetStream, RabbitMQ streams."""
+"""Measures Penstock beside other systems: Apache Kafka, Redis Streams, NATS JetStream, RabbitMQ streams."""

@@ -1,4 +1,5 @@
-"""A system that is no Kafka: which protocol the load generator speaks with it, and a word with it about topics."""
+"""Drives a system that is no Kafka: the protocol that the load generator speaks with it, and how its topics are
+made."""
 
 import shutil
 import socket
@@ -62,7 +63,7 @@ def talk(port: int) -> Iterator[Talk]:
 
 
 def first_line(*command: str) -> str:
-    """What a program tells of itself."""
+    """What a program prints about itself."""
     told = subprocess.run(command, capture_output=True, text=True, check=True)
     return (told.stdout or told.stderr).strip().splitlines()[0]
 

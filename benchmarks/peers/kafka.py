@@ -1,4 +1,5 @@
-"""Apache Kafka from Maven: one node that is its own controller, with a heap of 1 GB and G1, as its scripts start it."""
+"""Starts Apache Kafka from Maven: one node that is its own controller, with a heap of 1 GB and G1, as its scripts start
+it."""
 
 import subprocess
 from pathlib import Path
@@ -21,7 +22,8 @@ _FLUSH: Final = "log.flush.interval.messages=1\n"
 class Kafka(System):
     name = "Apache Kafka"
 
-    def __init__(self, *, flush: bool) -> None:
+    def __init__(self, *, flush: bool, name: str = "Apache Kafka") -> None:
+        self.name = name
         self._flush = flush
 
     def start(self, folder: Path, cores: tuple[int, ...]) -> Server:

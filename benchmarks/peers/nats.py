@@ -1,4 +1,4 @@
-"""NATS JetStream: a stream a topic, in files."""
+"""Starts NATS JetStream, with a stream for each topic, in files."""
 
 import json
 from pathlib import Path
@@ -16,10 +16,19 @@ class Nats(Foreign):
     protocol = "nats"
     command = "nats-server"
 
+    def __init__(self, *, flush: bool) -> None:
+        self._flush = flush
+
+    def can_flush(self) -> bool:
+        """Before each acknowledgement; a setting since 2.10."""
+        major, minor, *_ = self.version().split(".")
+        return (int(major), int(minor)) >= (2, 10)
+
     def start(self, folder: Path, cores: tuple[int, ...]) -> Server:
         port = free_port()
         config = folder / "nats.conf"
-        config.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}", max_file: 100GB }}\n')
+        sync = ", sync_interval: always" if self._flush else ""
+        config.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}", max_file: 100GB{sync} }}\n')
         command = [path_of(self.command), "-c", str(config)]
         return Server(command, port=port, folder=folder, cores=cores, is_ready=accepts)
 
@@ -34,6 +43,8 @@ class Nats(Foreign):
         return first_line(path_of(self.command), "--version").rpartition("v")[2]
 
     def settings(self) -> str:
+        if self._flush:
+            return "file storage, one replica, sync_interval always"
         return "file storage, one replica; acknowledges what it has written and flushes it every two minutes"
 
 

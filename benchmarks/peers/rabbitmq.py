@@ -1,4 +1,5 @@
-"""RabbitMQ streams, by RabbitMQ's stream protocol; it needs Erlang's port mapper, of which it gets one of its own."""
+"""Starts RabbitMQ streams, by RabbitMQ's stream protocol; it needs Erlang's port mapper, of which it gets one of its
+own."""
 
 import os
 import struct
@@ -61,7 +62,7 @@ class RabbitMQ(Foreign):
 
 
 class _ErlangServer(Server):
-    """The port mapper is a process that leaves its parent, and is told to end by itself."""
+    """The port mapper is a process that leaves its parent, and has to be ended separately."""
 
     def __init__(
         self,

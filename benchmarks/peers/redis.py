@@ -1,4 +1,4 @@
-"""Redis Streams: one stream a topic, an entry a message, with an append-only file."""
+"""Starts Redis Streams, with a stream for each topic, an entry for each message, and an append-only file."""
 
 import time
 from pathlib import Path

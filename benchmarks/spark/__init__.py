@@ -1,1 +1,1 @@
-"""What the pipeline on Spark does beside Spark's own sources and writers."""
+"""Measures the pipeline on Spark beside Spark's own sources and writers."""

@@ -1,7 +1,6 @@
-"""The pipeline on Spark beside Spark's own: its Kafka connector, its Parquet reader and writer, its rate source."""
+"""Measures the pipeline on Spark beside Spark's own Kafka connector, Parquet reader and writer, and rate source."""
 
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -13,15 +12,16 @@ from benchmarks.scratch import scratch_folder
 from benchmarks.spark import archiving, micro_batches, reading
 from benchmarks.spark.sessions import connector_session, session
 from benchmarks.spark.topics import SIZE, filled
-from benchmarks.suite import Results, Suite, main
+from benchmarks.suite import Asked, Results, Suite, main
 
 PARTS: Final = ("reading", "archiving", "batches")
 ROWS, ROUNDS, BATCHES = 2_000_000, 5, 50
 QUICK_ROWS, QUICK_ROUNDS, QUICK_BATCHES = 200_000, 1, 20
 
 
-def run(step: Step, parts: Sequence[str], is_quick: bool) -> Results:
-    rows, rounds, batches = (QUICK_ROWS, QUICK_ROUNDS, QUICK_BATCHES) if is_quick else (ROWS, ROUNDS, BATCHES)
+def run(step: Step, asked: Asked) -> Results:
+    parts = asked.parts
+    rows, rounds, batches = (QUICK_ROWS, QUICK_ROUNDS, QUICK_BATCHES) if asked.is_quick else (ROWS, ROUNDS, BATCHES)
     results = Results()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(scratch_folder(warm_bytes=4 * rows * SIZE)))

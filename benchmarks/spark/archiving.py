@@ -1,4 +1,5 @@
-"""Rows a second that `penstock pipeline archive` writes, beside Spark's own Parquet write from the same source."""
+"""Measures the rows a second that `penstock pipeline archive` writes, beside Spark's own Parquet write from the same
+source."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

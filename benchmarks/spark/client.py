@@ -1,5 +1,5 @@
-"""A Spark session that does one piece of work for each line it is told, and says what it took. It runs on either Spark,
-so it imports nothing of the benchmarks."""
+"""Runs a Spark session that does one piece of work for each line of its input, and says what it took. It runs on either
+Spark, so it imports nothing of the benchmarks."""
 
 import json
 import os
@@ -111,7 +111,7 @@ def main(jars: str, settings: str) -> None:
     print(json.dumps({"version": spark.version}), file=answers, flush=True)
     for line in sys.stdin:
         told = json.loads(line)
-        # To take away what the last one wrote is nobody's work.
+        # Removing what the last one wrote does not count as work.
         if "folder" in told:
             shutil.rmtree(told["folder"], ignore_errors=True)
         began, used = time.monotonic(), _cpu_seconds(os.getpid())
@@ -124,7 +124,7 @@ def main(jars: str, settings: str) -> None:
 def _cpu_seconds(pid: int) -> float:
     """Of a process and all below it: the JVM, the workers."""
     used = 0.0
-    # What ends meanwhile has nothing to tell.
+    # A process that ends meanwhile counts as nothing.
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             used += int((task / "schedstat").read_text().split()[0]) / 1e9

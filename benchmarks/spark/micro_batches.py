@@ -1,5 +1,5 @@
-"""What a micro-batch of two rows costs: from the broker by our source and by Spark's Kafka connector, and from Spark's
-rate source, which reads nothing at all."""
+"""Measures what a micro-batch of two rows costs: from the broker by our source and by Spark's Kafka connector, and from
+Spark's rate source, which reads nothing at all."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

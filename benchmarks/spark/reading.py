@@ -1,4 +1,5 @@
-"""Rows a second that Spark reads: from the broker by our source and by Spark's Kafka connector, and from Parquet."""
+"""Measures the rows a second that Spark reads: from the broker by our source and by Spark's Kafka connector, and from
+Parquet."""
 
 from pathlib import Path
 from typing import Any, Final

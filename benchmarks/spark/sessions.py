@@ -1,4 +1,4 @@
-"""Spark in a process of its own, so that two versions of it can take turns."""
+"""Runs Spark in a process of its own, so that two versions of it can take turns."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def _running(python: str, jars: str, log: Path, *, is_tuned: bool) -> Iterator[S
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """It ends when it is told nothing more."""
+    """It ends when its input does."""
     assert process.stdin is not None, "it is a pipe"
     process.stdin.close()
     try:

@@ -1,4 +1,4 @@
-"""A broker, and topics filled with rows of a kilobyte."""
+"""Starts a broker, and fills topics with rows of a kilobyte."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -63,7 +63,7 @@ async def _fill(topic: Filled) -> None:
 
 
 def _orders(chance: "np.random.Generator", start: int, count: int) -> list[bytes]:
-    """JSON as somebody might have it, of which a quarter is chance: ids and amounts."""
+    """JSON as an application might have it, of which a quarter is chance: ids and amounts."""
     ids = chance.bytes(count * 128).hex()
     return [_order(start + number, ids[number * 256 : (number + 1) * 256]) for number in range(count)]
 

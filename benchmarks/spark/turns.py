@@ -1,4 +1,4 @@
-"""Ways to do the same work on Spark, taken in turns, and what each of them took."""
+"""Takes several ways to do one piece of work on Spark in turns, and notes what each of them took."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

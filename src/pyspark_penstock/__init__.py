@@ -1,5 +1,5 @@
-"""What registers the format `penstock` with Spark, which looks for modules of this name."""
+"""Registers the format `penstock` with Spark, which imports packages whose names begin with `pyspark_`."""
 
-from penstock.spark.source import PenstockDataSource as DefaultSource
+from penstock.spark.source.source import PenstockDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

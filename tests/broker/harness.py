@@ -9,16 +9,16 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
-from functools import wraps
-from typing import Any, ParamSpec
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from typing import Any
 
-from penstock.broker import sending
 from penstock.broker.broker import Broker
 from penstock.broker.clock import Clock
 from penstock.broker.config.typed import BrokerConfig
-from penstock.broker.partition import Partition
+from penstock.broker.metrics.catalogue import Sources
+from penstock.broker.network import sender as sending
+from penstock.broker.partitions.partition import Partition
 from penstock.metadata.memory import MemoryStore, SharedMetadata
 from penstock.protocol.apis import api
 from penstock.protocol.batch import split
@@ -44,9 +44,11 @@ from penstock.protocol.schemas.topics import (
 )
 from penstock.protocol.session import ClientSession, Reply
 from penstock.storage.files import Files, RealFiles
-from penstock.storage.memory_files import Damage, MemoryFiles
-
-P = ParamSpec("P")
+from penstock.storage.files.memory import Damage, MemoryFiles
+from tests.waiting import in_every_loop as in_every_loop  # noqa: PLC0414 - for all who use the harness
+from tests.waiting import in_loop as in_loop  # noqa: PLC0414 - for all who use the harness
+from tests.waiting import turns as turns  # noqa: PLC0414 - for all who use the harness
+from tests.waiting import until as until  # noqa: PLC0414 - for all who use the harness
 
 NOW_MS = 1_700_000_000_000
 """The time of a fake clock that nobody has moved yet."""
@@ -55,34 +57,6 @@ FOLDER = "/data"
 PRODUCE_VERSION = 12
 FETCH_VERSION = 12
 """The last versions in which topics go by name."""
-
-
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test in an event loop of its own, which must be empty of tasks in the end."""
-
-    @wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        async def bounded() -> None:
-            async with asyncio.timeout(30):
-                await test(*args, **kwargs)
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            assert not left, f"the test left tasks behind: {left}"
-
-        asyncio.run(bounded())
-
-    return run
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for something that other tasks or threads bring about; the test's own time limit ends a vain wait."""
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
-async def turns(count: int = 20) -> None:
-    """Let the loop go round: whatever can happen without a thread or a timer has happened."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 class FakeClock:
@@ -183,6 +157,8 @@ class Node:
         files: Files | None = None,
         clock: Clock | None = None,
         folder: str | None = None,
+        shared: SharedMetadata | None = None,
+        session_seconds: float = 6.0,
     ) -> None:
         self.files: Files = files or (RealFiles() if folder else MemoryFiles())
         self.clock = clock
@@ -191,7 +167,9 @@ class Node:
             "log.dirs": folder or FOLDER,
             **(configs or {}),
         }
-        self.shared = SharedMetadata()
+        self.shared = shared or SharedMetadata()
+        self._session_seconds = session_seconds
+        self.store = MemoryStore(self.shared, session_seconds)
         self.clients: list[Client] = []
         self._broker: Broker | None = None
 
@@ -201,17 +179,23 @@ class Node:
         return self._broker
 
     @property
+    def sources(self) -> Sources:
+        """What the broker's metrics are read from."""
+        return Sources(self.broker.services, self.broker.listener, self.broker.upkeep)
+
+    @property
     def memory(self) -> MemoryFiles:
         assert isinstance(self.files, MemoryFiles)
         return self.files
 
     async def start(self) -> None:
         is_real = isinstance(self.files, RealFiles)
+        self.store = MemoryStore(self.shared, self._session_seconds)
         broker = Broker(
             BrokerConfig.parse(self.configs),
             clock=self.clock,
             files=self.files,
-            store=None if is_real else MemoryStore(self.shared),
+            store=None if is_real else self.store,
         )
         await broker.start()
         self._broker = broker
@@ -229,6 +213,14 @@ class Node:
         await self.stop()
         await self.start()
 
+    async def kill(self) -> None:
+        """As if the process had died. What it had at the store is left there until its session has passed."""
+        for client in self.clients:
+            client.close()
+        self.clients.clear()
+        broker, self._broker = self.broker, None
+        await broker.kill()
+
     async def crash(self, damage: Damage | None = None) -> None:
         """Die and start again: the process alone, or the machine with some damage."""
         files = self.memory
@@ -243,14 +235,39 @@ class Node:
         return client
 
     def partition(self, topic: str, index: int = 0) -> Partition:
-        found = self.broker.partitions.get(topic, index)
+        found = self.broker.services.partitions.get(topic, index)
         assert isinstance(found, Partition), f"{topic}-{index}: {found!r}"
         return found
 
     def pinned(self) -> int:
         """How many uses of descriptors for reading are under way."""
         descriptors = self.broker.directory._descriptors
-        return sum(entry.pins for (_, write), entry in descriptors._open.items() if not write)
+        return sum(file.readers for file in descriptors.open_files)
+
+    async def close_files(self) -> None:
+        """Close the files of all logs once they are synced, so that the next use has to open them."""
+        descriptors = self.broker.directory._descriptors
+        await until(lambda: not any(file.readers or file.writers for file in descriptors.open_files))
+        for file in descriptors.open_files:
+            descriptors.close(file)
+
+
+_SENDFILE_FROM_BYTES = sending.SENDFILE_FROM_BYTES
+_in_memory: list[None] = []
+
+
+@contextmanager
+def without_sendfile() -> Iterator[None]:
+    """The operating system cannot send from files that it does not know. Blocks may begin and end in any order: a
+    generator that a test left open ends when it is collected, in the middle of another test."""
+    _in_memory.append(None)
+    sending.SENDFILE_FROM_BYTES = 1 << 62
+    try:
+        yield
+    finally:
+        _in_memory.pop()
+        if not _in_memory:
+            sending.SENDFILE_FROM_BYTES = _SENDFILE_FROM_BYTES
 
 
 @asynccontextmanager
@@ -263,20 +280,35 @@ async def running(
 ) -> AsyncIterator[Node]:
     """A broker from here to the end of the block, stopped in order."""
     node = Node(configs, files=files, clock=clock, folder=folder)
-    sendfile_from = sending.SENDFILE_FROM_BYTES
-    if isinstance(node.files, MemoryFiles):
-        # The operating system cannot send from files that it does not know.
-        sending.SENDFILE_FROM_BYTES = 1 << 62
-    try:
-        await node.start()
-        yield node
-    finally:
-        if isinstance(node.files, GatedFiles):
-            node.files.gate.set()
+    with without_sendfile() if isinstance(node.files, MemoryFiles) else nullcontext():
         try:
-            await node.stop()
+            await node.start()
+            yield node
         finally:
-            sending.SENDFILE_FROM_BYTES = sendfile_from
+            if isinstance(node.files, GatedFiles):
+                node.files.gate.set()
+            await node.stop()
+
+
+@asynccontextmanager
+async def running_cluster(
+    count: int = 3, configs: dict[str, str] | None = None, *, session_seconds: float = 6.0
+) -> AsyncIterator[list[Node]]:
+    """Brokers with the numbers from 0 on, in memory, which know each other. The first is the controller."""
+    shared = SharedMetadata()
+    nodes = [
+        Node({"node.id": str(number), **(configs or {})}, shared=shared, session_seconds=session_seconds)
+        for number in range(count)
+    ]
+    with without_sendfile():
+        try:
+            for node in nodes:
+                await node.start()
+            await until(lambda: all(len(node.broker.services.image.live_brokers()) == count for node in nodes))
+            yield nodes
+        finally:
+            for node in nodes:
+                await node.stop()
 
 
 class Client:
@@ -296,7 +328,11 @@ class Client:
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, address)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, address)
+        except OSError:
+            sock.close()
+            raise
         reader, writer = await asyncio.open_connection(sock=sock)
         return cls(reader, writer, ClientSession(client_id))
 

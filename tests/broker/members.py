@@ -36,6 +36,8 @@ REBALANCE_MS = 60_000
 class Member:
     """Knows who it is and in which generation, as clients do."""
 
+    session_ms = SESSION_MS
+
     def __init__(self, client: Client, group: str = "g", *, instance: str | None = None) -> None:
         self.client = client
         self.group = group
@@ -47,10 +49,10 @@ class Member:
     async def ask(self, request: Message, version: int | None = None) -> Any:
         return await self.client.ask(request, version)
 
-    def join_request(self, *, session_ms: int = SESSION_MS, version: int = 9) -> JoinGroupRequest:
+    def join_request(self, *, session_ms: int | None = None, version: int = 9) -> JoinGroupRequest:
         return JoinGroupRequest(
             group_id=self.group,
-            session_timeout_ms=session_ms,
+            session_timeout_ms=self.session_ms if session_ms is None else session_ms,
             rebalance_timeout_ms=REBALANCE_MS if version >= 1 else -1,
             member_id=self.member_id,
             group_instance_id=self.instance,
@@ -146,9 +148,9 @@ async def with_groups(node: Node, group: str = "g") -> Client:
 
 async def pass_time(node: Node, clock: FakeClock, milliseconds: int) -> None:
     """Move the broker's clock, at a moment at which no log is to blame for it."""
-    await until(lambda: not any(shard.uncommitted for shard in node.broker.groups.shards()))
+    await until(lambda: not any(shard.uncommitted for shard in node.broker.services.groups.shards()))
     clock.advance(milliseconds)
-    node.broker.groups.clock_moved()
+    node.broker.services.groups.clock_moved()
 
 
 async def lone_member(node: Node, group: str = "g", *, instance: str | None = None) -> Member:

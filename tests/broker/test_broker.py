@@ -6,15 +6,18 @@ import logging
 import os
 import random
 import signal
+import socket
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.broker.broker import Broker
+from penstock.broker.broker import PARTITIONS_AT_ONCE, Broker
 from penstock.broker.config.typed import BrokerConfig
-from penstock.metadata.memory import MemoryStore
+from penstock.broker.partitions.partition import Partition
+from penstock.broker.upkeep.flushing import SAVES
 from penstock.metadata.store import StoreError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schemas.configs import (
@@ -22,11 +25,11 @@ from penstock.protocol.schemas.configs import (
     IncrementalAlterConfigsRequestAlterableConfig,
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
-from penstock.storage.memory_files import Damage, MemoryFiles
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.errors import DirectoryRefusedError
+from penstock.storage.files.memory import Damage, MemoryFiles
 from tests.broker.harness import (
-    FOLDER,
     CountingFiles,
-    FakeClock,
     GatedFiles,
     Node,
     batch,
@@ -145,6 +148,19 @@ async def test_a_folder_in_use_is_refused_and_its_owner_undisturbed(tmp_path: Pa
 
 
 @in_loop
+async def test_a_folder_of_another_node_is_refused_with_what_to_do_and_stays_as_it_was(tmp_path: Path) -> None:
+    folder = str(tmp_path / "data")
+    async with running({"node.id": "1"}, folder=folder) as node:
+        await (await node.connect()).create_topic("orders")
+    stranger = Node({"node.id": "2"}, folder=folder)
+    with pytest.raises(DirectoryRefusedError, match=r"belongs to node 1, and node\.id is 2: set node\.id=1, or choose"):
+        await stranger.start()
+    async with running({"node.id": "1"}, folder=folder) as node:
+        assert [topic.name for topic in node.broker.services.cluster.image.topics.values()] == ["orders"]
+        assert list(node.broker.services.cluster.image.brokers) == [1]
+
+
+@in_loop
 async def test_a_start_that_fails_leaves_nothing_open_and_the_next_one_succeeds() -> None:
     node = Node()
     await node.start()
@@ -177,7 +193,7 @@ async def test_a_stop_whose_last_flush_fails_closes_everything_and_leaves_no_cle
     await client.produce("orders", batch(b"a"))
     broker = node.broker
     # Nobody flushes any more but the stop itself.
-    await broker.flushing.close()
+    await broker.upkeep.flushing.close()
     await client.produce("orders", batch(b"b"), acks=1)
     files.failing = OSError(errno.EIO, "input/output error")
     with pytest.raises(OSError, match="input/output error"):
@@ -192,6 +208,52 @@ async def test_a_stop_whose_last_flush_fails_closes_everything_and_leaves_no_cle
 
 
 # What is there afterwards
+
+
+@pytest.mark.parametrize("step", [(DataDirectory, "log"), (Partition, "lead")])
+@in_loop
+async def test_a_start_with_many_partitions_lets_others_have_their_turns(
+    step: tuple[type, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, steps = 0, Counter[int]()
+    whole = getattr(*step)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def counted(*args: Any, **options: Any) -> Any:
+        steps[turn] += 1
+        return whole(*args, **options)
+
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders", 30)
+        for number in range(30):
+            await client.produce("orders", batch(b"a"), partition=number)
+        monkeypatch.setattr(*step, counted)
+        async with asyncio.TaskGroup() as group:
+            counting = group.create_task(count_turns())
+            await node.crash()
+            counting.cancel()
+        assert steps.total() >= 30
+        assert max(steps.values()) <= PARTITIONS_AT_ONCE
+
+
+@in_loop
+async def test_after_a_start_the_epochs_of_many_elections_are_saved_in_many_flushes() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders", 3 * SAVES)
+        for number in range(3 * SAVES):
+            await client.produce("orders", batch(b"a"), partition=number)
+        await node.crash()
+        logs = [partition.log for partition in node.broker.services.partitions.all()]
+        assert [log.epochs.latest for log in logs] == [1] * 3 * SAVES
+        await until(lambda: all(log.epochs.is_saved for log in logs) and not node.broker.upkeep.flushing.is_busy)
+        assert node.broker.upkeep.flushing.rounds >= 3
 
 
 @in_loop
@@ -212,10 +274,10 @@ async def test_a_restart_keeps_everything(tmp_path: Path) -> None:
         cluster_id = node.broker.cluster_id
         await node.restart()
         client = await node.connect()
-        topic = node.broker.image.topics["orders"]
+        topic = node.broker.services.image.topics["orders"]
         assert (node.broker.cluster_id, topic.topic_id) == (cluster_id, created.topic_id)
         assert topic.configs == {"retention.ms": "86400000", "max.message.bytes": "5000"}
-        assert set(node.broker.image.topics) == {"orders", "empty"}
+        assert set(node.broker.services.image.topics) == {"orders", "empty"}
         assert await client.values("orders", partition=0) == [b"0-0", b"0-1", b"0-2", b"0-3"]
         assert await client.values("orders", 2, partition=1) == [b"1-2", b"1-3"]
         assert (await client.fetch("orders", 0, partition=1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -285,6 +347,27 @@ async def test_after_a_crash_the_leader_epoch_is_higher_and_the_end_of_the_log_i
         client = await node.connect()
         await client.produce("orders", batch(b"new"))
         assert node.partition("orders").log.epochs.entries == ((0, 0), (2, 1))
+
+
+@in_loop
+async def test_a_start_that_fails_after_a_crash_does_not_pass_for_a_clean_stop() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        await client.produce("orders", batch(b"a"))
+        await node.broker.kill()
+        await node.stop()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            free, node.configs["listeners"] = (
+                node.configs["listeners"],
+                f"PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}",
+            )
+            with pytest.raises(OSError, match="in use"):
+                await node.start()
+        node.configs["listeners"] = free
+        await node.start()
+        assert not node.broker.directory.was_clean
+        assert node.partition("orders").leader_epoch == 1
 
 
 @in_loop
@@ -370,34 +453,50 @@ async def test_a_stop_under_load_loses_nothing_acknowledged_and_needs_no_scan() 
             assert stored == [b"%d" % number for number in range(len(stored))]
 
 
-# What handlers ask for
+def modes_below(folder: Path) -> dict[str, int]:
+    modes = {}
+    for path in [folder, *folder.rglob("*")]:
+        try:
+            modes[str(path.relative_to(folder))] = path.stat().st_mode & 0o777
+        except FileNotFoundError:
+            # A checkpoint in the making has got its name meanwhile.
+            pass
+    return modes
 
 
 @in_loop
-async def test_topic_ids_are_drawn_that_nobody_has() -> None:
-    async with running() as node:
-        drawn = {node.broker.draw_topic_id() for _ in range(100)}
-        assert len(drawn) == 100
-        assert all(len(topic_id) == 16 and topic_id[:8] != bytes(8) for topic_id in drawn)
-        assert all(0 < node.broker.draw_session_id() < 1 << 31 for _ in range(100))
+async def test_all_that_a_broker_writes_is_for_its_owner_whatever_the_umask(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "data"
+    before = os.umask(0)
+    try:
+        async with running(folder=str(folder)) as node:
+            client = await node.connect()
+            await client.create_topic("orders")
+            await client.produce("orders", batch(b"a"))
+            running_modes = modes_below(folder)
+    finally:
+        os.umask(before)
+    for modes in (running_modes, modes_below(folder)):
+        assert "metadata.sqlite" in modes
+        assert any(name.endswith(".log") for name in modes)
+        wider = {name: oct(mode) for name, mode in modes.items() if mode & 0o077}
+        assert wider == {}
+    assert "metadata.sqlite-wal" in running_modes
 
 
 @in_loop
-async def test_time_is_the_clocks() -> None:
-    clock = FakeClock()
-    async with running(clock=clock) as node:
-        clock.advance(5)
-        assert node.broker.now_ms() == clock.now_ms()
-
-
-@in_loop
-async def test_two_brokers_do_not_share_a_store() -> None:
-    async with running() as node:
-        second = Broker(
-            BrokerConfig.parse({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": FOLDER, "node.id": "1"}),
-            files=MemoryFiles(),
-            store=MemoryStore(node.shared),
-        )
-        with pytest.raises(Exception, match="another broker holds the controller's lease"):
-            await second.start()
-        assert len(node.shared.sessions) == 1
+async def test_a_data_folder_that_others_can_enter_is_left_so_and_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(0o750)
+    async with running(folder=str(tmp_path)):
+        pass
+    [line] = [record for record in caplog.records if "data folder" in record.message]
+    assert (line.levelname, vars(line)["mode"], vars(line)["path"]) == ("WARNING", "0750", str(tmp_path))
+    assert "chmod 700" in line.message
+    assert tmp_path.stat().st_mode & 0o777 == 0o750
+    caplog.clear()
+    tmp_path.chmod(0o700)
+    async with running(folder=str(tmp_path)):
+        pass
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -3,17 +3,20 @@
 import asyncio
 import logging
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from penstock.broker.call import Call
+from penstock.broker import dispatch
+from penstock.broker.log_rates import BURST
+from penstock.broker.network.call import Call
 from penstock.broker.router import LATER, Router
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.errors import DecodeError
 from penstock.protocol.schemas.groups import HeartbeatRequest, HeartbeatResponse
-from penstock.protocol.schemas.metadata import MetadataRequest
+from penstock.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.protocol.schemas.versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.broker.harness import (
     Client,
@@ -34,7 +37,7 @@ def route(node: Node, handler: Callable[..., Any]) -> None:
     """Let a running broker answer Heartbeat, which it does not offer, by this function."""
     router = Router()
     router.handles(HeartbeatRequest, versions=(0, 4))(handler)
-    node.broker.routes[12] = router.routes[0]
+    node.broker.services.routes[12] = router.routes[0]
 
 
 def header(key: int, version: int, correlation_id: int = 7) -> bytes:
@@ -98,7 +101,8 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_the_ra
             client._session._awaited.appendleft((41, *client._session._awaited[0][1:]))
             response = await client.reply()
             assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-            assert {item.api_key for item in response.api_keys} == set(node.broker.routes)
+            offered = {key for key, route in node.broker.services.routes.items() if not route.brokers_only}
+            assert {item.api_key for item in response.api_keys} == offered
             assert (await client.reply()).error_code == ErrorCode.NONE
 
     run()
@@ -247,3 +251,129 @@ async def test_a_stop_waits_for_handlers_under_way() -> None:
         gate.set()
         assert (await client.reply()).error_code == 5
         await stopping
+
+
+@in_loop
+async def test_requests_that_fail_write_a_few_tracebacks(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch.log, "_clock", lambda: 0.0)
+
+    def broken(broker: object, call: Call, request: HeartbeatRequest) -> object:
+        raise RuntimeError("a bug")
+
+    async with running() as node:
+        route(node, broken)
+        for _ in range(3 * BURST):
+            client = await node.connect()
+            client.send(HeartbeatRequest(), 4)
+            assert await client.closed() == b""
+        failed = [record for record in caplog.records if record.message == "a request failed"]
+        assert len(failed) == BURST
+        assert all(record.exc_info for record in failed)
+        assert node.broker.listener.closed["error"] == 3 * BURST
+
+
+def long_metadata(count: int = 3000) -> MetadataRequest:
+    """A request for topics that do not exist, long enough to be decoded in a thread."""
+    topics = [MetadataRequestTopic(name=f"there-is-no-topic-{number}") for number in range(count)]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+
+@in_loop
+async def test_a_long_request_is_decoded_in_a_thread_and_answered_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded_by: list[bool] = []
+    decode = Call.decode
+
+    def watched(call: Call) -> Any:
+        decoded_by.append(threading.current_thread() is threading.main_thread())
+        return decode(call)
+
+    monkeypatch.setattr(Call, "decode", watched)
+    async with running() as node:
+        client = await node.connect()
+        # What comes behind it overwrites the receive buffer meanwhile.
+        client.send_together((long_metadata(), 12), (MetadataRequest(topics=[]), 12), (long_metadata(2000), 12))
+        first, second, third = [await client.reply() for _ in range(3)]
+        assert [topic.name for topic in first.topics] == [topic.name for topic in long_metadata().topics or ()]
+        assert not second.topics
+        assert len(third.topics) == 2000
+    assert decoded_by == [False, True, False]
+
+
+@in_loop
+async def test_who_sends_a_long_request_that_has_its_reply_later_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "DECODED_AT_ONCE_BYTES", 10)
+    waiting: list[Call] = []
+
+    def handler(broker: object, call: Call, request: HeartbeatRequest) -> object:
+        waiting.append(call)
+        return LATER
+
+    async with running() as node:
+        route(node, handler)
+        client = await node.connect()
+        client.send_together(*[(HeartbeatRequest(group_id="a-group"), 0)] * 2)
+        await until(lambda: len(waiting) == 2)
+        for call in waiting:
+            call.reply(HeartbeatResponse())
+        assert isinstance(await client.reply(), HeartbeatResponse)
+        assert isinstance(await client.reply(), HeartbeatResponse)
+
+
+@in_loop
+async def test_a_long_request_that_cannot_be_read_closes_the_connection() -> None:
+    async with running() as node:
+        reason = await is_closed_by(node, header(3, 0) + struct.pack(">i", 1 << 20) + bytes(40_000))
+        assert "MetadataRequest" in reason or "topics" in reason or "array" in reason, reason
+
+
+@in_loop
+async def test_a_request_of_many_things_has_a_limit_and_one_of_records_has_another() -> None:
+    async with running() as node:
+        size = dispatch.MAX_BYTES + 1
+        reason = await is_closed_by(node, header(3, 0) + bytes(size))
+        assert reason.startswith(f"a request of {size} bytes to Metadata, which takes")
+        client = await node.connect()
+        configs = {"max.message.bytes": str(2 * size)}
+        await client.create_topic("large", configs=configs)
+        produced = await client.produce("large", batch(bytes(size)))
+        assert produced.error_code == ErrorCode.NONE
+
+
+@in_loop
+async def test_a_reply_that_would_be_too_large_closes_the_connection_and_says_why() -> None:
+    async with running({"penstock.reply.max.bytes": str(1 << 20)}) as node:
+        client = await node.connect()
+        await client.create_topic("wide", 3000)
+        wide = [MetadataRequestTopic(name="x" * 900 + str(number)) for number in range(1200)]
+        client.send(MetadataRequest(topics=wide, allow_auto_topic_creation=False), 12)
+        assert await client.closed() == b""
+        [reason] = node.broker.listener.aborted
+        assert reason.startswith("a reply to Metadata would have more than 1048576 bytes")
+        client = await node.connect()
+        response = await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="wide")]), 12)
+        assert len(response.topics[0].partitions) == 3000
+
+
+@in_loop
+async def test_work_on_a_long_request_ends_when_its_client_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as node:
+        client, bystander = await node.connect(), await node.connect()
+        asked = 0
+        check = node.broker.services.check_topic_name
+
+        def counting(name: str) -> ErrorCode | None:
+            nonlocal asked
+            asked += 1
+            return check(name)
+
+        monkeypatch.setattr(node.broker.services, "check_topic_name", counting)
+        client.send(long_metadata(20_000), 12)
+        await until(lambda: asked)
+        client.abort()
+        await until(lambda: len(node.broker.listener.connections) == 1)
+        await turns(100)
+        seen = asked
+        assert isinstance(await bystander.ask(ApiVersionsRequest(), 0), ApiVersionsResponse)
+        assert asked == seen < 20_000

@@ -1,7 +1,10 @@
 """Routes: declared beside handlers, gathered in one table."""
 
+from inspect import iscoroutinefunction
+
 import pytest
 
+from penstock.broker.handlers import ROUTERS
 from penstock.broker.router import Router, route_table
 from penstock.protocol.schema import Versions
 from penstock.protocol.schemas.groups import HeartbeatRequest, HeartbeatResponse
@@ -48,3 +51,33 @@ def test_an_api_has_one_handler() -> None:
     other.handles(HeartbeatRequest, versions=(2, 4))(lambda: None)
     with pytest.raises(AssertionError, match="Heartbeat has two handlers"):
         route_table([one, other])
+
+
+def test_what_is_the_controllers_and_what_is_for_brokers_is_said_beside_the_handler() -> None:
+    router = Router()
+    router.handles(HeartbeatRequest, versions=(0, 4))(lambda: None)
+    router.handles(ApiVersionsRequest, versions=(0, 4), forwarded=lambda *_: HeartbeatResponse(), brokers_only=True)(
+        lambda: None
+    )
+    plain, special = router.routes
+    assert (plain.forwarded, plain.brokers_only) == (None, False)
+    assert special.forwarded is not None
+    assert special.brokers_only
+
+
+def test_handlers_of_what_is_forwarded_return_their_replies() -> None:
+    """No connection is there to send them by."""
+    forwarded = [route for route in route_table(ROUTERS).values() if route.forwarded is not None]
+    assert {route.api.name for route in forwarded} == {
+        "CreateTopics",
+        "DeleteTopics",
+        "CreatePartitions",
+        "AlterConfigs",
+        "IncrementalAlterConfigs",
+        "BrokerHeartbeat",
+        "AllocateProducerIds",
+        "AlterPartition",
+        "ElectLeaders",
+        "AlterPartitionReassignments",
+    }
+    assert all(iscoroutinefunction(route.handler) for route in forwarded)

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from penstock.broker.broker import Broker
 from penstock.broker.config.typed import BrokerConfig
 from penstock.cli.main import penstock
-from penstock.client import retrying
+from penstock.client.cluster import retries as retrying
 
 # Whoever runs the tests in the background has Ctrl-C ignored, and so would these processes.
 _START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -30,7 +30,7 @@ class Running:
     data: str
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     data = str(tmp_path_factory.mktemp("broker"))
     loop = asyncio.new_event_loop()

@@ -28,7 +28,12 @@ def commit(broker: Running, group: str, offsets: Mapping[tuple[str, int], int]) 
 
 @contextmanager
 def member_of(
-    broker: Running, group: str, topics: Mapping[str, list[int]] | None = None, *, raw: bytes | None = None
+    broker: Running,
+    group: str,
+    topics: Mapping[str, list[int]] | None = None,
+    *,
+    raw: bytes | None = None,
+    client_id: str = "worker",
 ) -> Iterator[Member]:
     """The only member of a group, with these partitions, or with an assignment of its own kind."""
     joined: list[Member] = []
@@ -46,24 +51,26 @@ def member_of(
         member.client = client
         await member.leave()
 
-    _run(broker, group, join)
+    _run(broker, group, join, client_id)
     (member,) = joined
     yield member
     _run(broker, group, leave)
 
 
-def _run(broker: Running, group: str, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
+def _run(
+    broker: Running, group: str, work: Callable[[Client], Coroutine[Any, Any, None]], client_id: str = "worker"
+) -> None:
     async def connected() -> None:
-        async with _connection(broker, group) as client:
+        async with _connection(broker, group, client_id) as client:
             await work(client)
 
     asyncio.run(connected())
 
 
 @asynccontextmanager
-async def _connection(broker: Running, group: str) -> AsyncIterator[Client]:
+async def _connection(broker: Running, group: str, client_id: str) -> AsyncIterator[Client]:
     host, _, port = broker.address.partition(":")
-    client = await Client.open((host, int(port)), client_id="worker")
+    client = await Client.open((host, int(port)), client_id=client_id)
     try:
         await client.ask(FindCoordinatorRequest(coordinator_keys=[group]), 6)
         yield client

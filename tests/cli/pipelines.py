@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 from penstock.cli import pipeline
 from penstock.cli.main import penstock
-from penstock.client.cluster import Cluster
-from penstock.client.producing import produce
+from penstock.client.cluster.cluster import Cluster
 from penstock.protocol.records import NewRecord
 from penstock.spark.sessions import session
 from penstock.testing import Broker
 from tests.cli.conftest import PROGRAM
+from tests.client.one_batch import produce
 from tests.spark.conftest import CONF, MASTER
 
 if TYPE_CHECKING:

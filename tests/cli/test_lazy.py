@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.lazy import Entry, LazyGroup
+from penstock.cli.main import penstock
 
 MODULE = """
 import click
@@ -43,5 +44,20 @@ def test_commands_are_listed_in_the_order_of_the_table(group: LazyGroup) -> None
     assert group.list_commands(click.Context(group)) == ["greet", "broken"]
 
 
-def test_an_unknown_command_is_wrong_usage(group: LazyGroup) -> None:
-    assert CliRunner().invoke(group, ["gret"]).exit_code == 2
+def test_an_unknown_command_brings_the_near_name(group: LazyGroup) -> None:
+    result = CliRunner().invoke(group, ["gret"])
+    assert result.exit_code == 2
+    assert "group has no command 'gret': did you mean 'greet'?" in result.stderr
+    far = CliRunner().invoke(group, ["xyz"])
+    assert "group has no command 'xyz': there are greet, broken" in far.stderr
+
+
+def test_groups_that_are_not_lazy_name_the_near_command_too() -> None:
+    for args, near in ((["topic", "lst"], "list"), (["grup"], "group"), (["group", "Describe"], "describe")):
+        assert f"did you mean {near!r}?" in CliRunner().invoke(penstock, args).stderr
+
+
+def test_the_list_of_commands_has_whole_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = " ".join(CliRunner().invoke(penstock, ["topic", "--help"]).stdout.split())
+    assert "Delete topics with all their messages." in shown

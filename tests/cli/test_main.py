@@ -62,6 +62,24 @@ def test_a_failure_ends_with_1_and_a_sentence() -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_no_error_is_obeyed_by_a_terminal() -> None:
+    for args, code in ((["message", "get", "\x1b[2J"], 2), (["log", "dump", "/nowhere/\x1b[2J"], 2)):
+        result = CliRunner().invoke(penstock, args)
+        assert result.exit_code == code
+        assert r"\x1b[2J" in result.stderr
+        assert all(line.isprintable() for line in result.stderr.split("\n"))
+
+
+def test_an_error_may_have_lines_and_quote_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def fail() -> None:
+        raise click.ClickException("two lines\nof \x1b[2J\x9b\x07")
+
+    monkeypatch.setattr("penstock.cli.completion.completion", fail)
+    result = CliRunner().invoke(penstock, ["completion"])
+    assert (result.exit_code, result.stderr) == (1, "Error: two lines\nof \\x9b\\x07\n")
+
+
 def test_an_address_that_is_none_is_wrong_usage() -> None:
     result = CliRunner().invoke(penstock, ["topic", "list", "--bootstrap", "localhost:http"])
     assert result.exit_code == 2

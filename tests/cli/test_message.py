@@ -7,12 +7,14 @@ import pytest
 from click.testing import Result
 
 from penstock.cli.message import Place, find, parse_place, size_of
-from penstock.client.cluster import Cluster
-from penstock.client.errors import MissingMessageError
+from penstock.client.cluster.cluster import Cluster
+from penstock.client.errors import CorruptBatchError, MissingMessageError
 from penstock.protocol.control import ControlType, build_end_marker
 from penstock.protocol.records import NewRecord, Record, build
 from penstock.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from tests.client.peer import Peer, in_loop, peer
+from tests.client.peer import Peer, peer
+from tests.hostile import poison
+from tests.waiting import in_loop
 
 Call = Callable[..., Result]
 
@@ -55,6 +57,11 @@ def test_a_message_is_shown_with_all_that_belongs_to_it(cli: Call, topic: str) -
     assert ", gzip\n" in shown
 
 
+def test_the_name_of_a_header_is_not_obeyed_by_a_terminal(cli: Call, topic: str) -> None:
+    cli("produce", topic, "-H", "\x1b[2J=web", input="a\n")
+    assert r"header \x1b[2J  web" in cli("message", "get", f"{topic}-0@0").stdout
+
+
 def test_json_has_the_same(cli: Call, topic: str) -> None:
     cli("produce", topic, input=b"\xff\n")
     told = json.loads(cli("message", "get", f"{topic}-0@0", "--output", "json").stdout)
@@ -69,7 +76,7 @@ def test_a_message_that_is_not_there_brings_the_range(cli: Call, topic: str) -> 
     empty = cli("message", "get", f"{topic}-0@0", exit_code=1)
     assert f"there is no message at offset 0: {topic}-0 is empty, and goes on at 0" in empty.stderr
     cli("produce", topic, input="0\n1\n2\n")
-    cli("topic", "trim", topic, "--before", "1")
+    cli("topic", "trim", "--yes", topic, "--before", "1")
     for offset in (0, 3, 99):
         missing = cli("message", "get", f"{topic}-0@{offset}", exit_code=1)
         assert f"there is no message at offset {offset}: {topic}-0 has offsets 1 to 2" in missing.stderr
@@ -77,7 +84,7 @@ def test_a_message_that_is_not_there_brings_the_range(cli: Call, topic: str) -> 
 
 def test_an_unknown_topic_or_partition_is_told(cli: Call, topic: str) -> None:
     assert f"did you mean {topic!r}" in cli("message", "get", f"{topic[:-1]}-0@0", exit_code=1).stderr
-    assert "the topic has 1 partitions" in cli("message", "get", f"{topic}-1@0", exit_code=1).stderr
+    assert "the topic has one partition" in cli("message", "get", f"{topic}-1@0", exit_code=1).stderr
     cli("message", "get", topic, exit_code=2)
 
 
@@ -111,6 +118,14 @@ async def test_the_end_of_a_transaction_is_no_message() -> None:
         answer(broker, bytes(marker))
         with pytest.raises(MissingMessageError, match="the end of a transaction"):
             await find(cluster, Place("orders", 0, 5))
+
+
+@in_loop
+async def test_a_message_in_a_batch_that_cannot_be_read_is_not_shown() -> None:
+    async with peer(orders=[0]) as broker, Cluster(broker.address) as cluster:
+        answer(broker, poison.count_too_low())
+        with pytest.raises(CorruptBatchError, match=r"orders-0: the batch at offset 0 cannot .* from offset 2 on"):
+            await find(cluster, Place("orders", 0, 0))
 
 
 def test_the_size_is_that_of_key_value_and_headers() -> None:

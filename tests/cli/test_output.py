@@ -4,6 +4,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -18,8 +19,8 @@ from penstock.cli.output import (
     cell_text,
     counted,
     id_text,
-    printable,
 )
+from penstock.protocol.printable import printable
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,17 @@ def test_nothing_that_a_terminal_obeys_is_printed() -> None:
     assert bytes_text(b"\x1b]0;title\x07") == r"\x1b]0;title\x07"
 
 
+def test_lists_and_names_of_fields_are_not_obeyed_either(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cell_text(["a\x1b", "b"]) == r"a\x1b,b"
+    output.show_fields({"header \x9bx": "y", "a": 1})
+    output.warn("no\x1b[2J")
+    output.show_json({"name": "\x9b2J\u2028\x7f"})
+    shown = capsys.readouterr()
+    assert shown.out.split("\n")[:2] == [r"header \x9bx  y", "a             1"]
+    assert shown.err == "Warning: no\\x1b[2J\n"
+    assert all(line.isprintable() for line in shown.out.split("\n"))
+
+
 def test_a_table_in_a_pipe_has_a_line_for_each_row_and_numbers_on_the_right(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -118,16 +130,76 @@ def test_a_table_in_a_pipe_has_a_line_for_each_row_and_numbers_on_the_right(
     ]
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Makes a terminal of a width of what standard output and standard error are."""
+
+    def make(width: int) -> None:
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+    return make
+
+
 def test_a_table_on_a_terminal_is_fitted_and_takes_names_as_they_are(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    terminal(40)
     output.show_table(["name", "n"], [{"name": "[bold]" + "x" * 60, "n": 5}])
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert "[bold]" in shown
     assert all(len(line) <= 40 for line in shown.splitlines())
     assert shown.count("x") == 60
+
+
+def test_what_a_narrow_terminal_leaves_out_is_named(
+    capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
+) -> None:
+    terminal(12)
+    output.show_table(["name", "an_id", "n"], [{"name": "orders", "an_id": "1234", "n": 5}], spare=["an_id"])
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[1] == "orders  5"
+    assert " ".join(shown.err.split()) == "not shown: an id (--output json has all)"
+
+
+def test_where_no_columns_fit_each_row_has_its_cells_below_each_other(
+    capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
+) -> None:
+    terminal(20)
+    rows: list[output.Row] = [{"topic": "a" * 18, "partitions": 3, "size": Size(2048)}] * 2
+    output.show_table(["topic", "partitions", "size"], rows, spare=["size"])
+    row = f"topic       {'a' * 18}\npartitions  3\nsize        2.0 KiB\n"
+    assert capsys.readouterr().out == f"{row}\n{row}"
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_escapes_are_sent_where_they_are_not_wanted(
+    capsys: pytest.CaptureFixture[str],
+    terminal: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+) -> None:
+    terminal(80)
+    assert output.obeys_escapes(sys.stdout)
+    output.show_table(["a"], [{"a": 1}])
+    assert "\x1b[1m" in capsys.readouterr().out
+    monkeypatch.setenv(name, value)
+    assert not output.obeys_escapes(sys.stdout)
+    output.show_table(["a"], [{"a": 1}])
+    assert capsys.readouterr().out == "A\n1\n"
+
+
+def test_sentences_are_broken_between_words_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
+) -> None:
+    assert output.wrapped("one two three") == "one two three"
+    terminal(10)
+    output.warn("one-two three")
+    assert capsys.readouterr().err == "Warning:\none-two\nthree\n"
 
 
 def test_fields_are_shown_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:

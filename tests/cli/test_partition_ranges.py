@@ -4,7 +4,7 @@ import pytest
 
 from penstock.cli.partition_ranges import locate, partition_ranges
 from penstock.cli.positions import Kind, Position
-from penstock.client.cluster import Cluster
+from penstock.client.cluster.cluster import Cluster
 from penstock.client.errors import UnknownPartitionError
 from penstock.client.metadata import TopicPartition
 from penstock.protocol.schemas.offsets import (
@@ -13,7 +13,8 @@ from penstock.protocol.schemas.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from tests.client.peer import Peer, in_loop, peer
+from tests.client.peer import Peer, peer
+from tests.waiting import in_loop
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 # By partition and timestamp; time 5 lies in the first, and behind all of the second.

@@ -97,7 +97,7 @@ def test_what_it_means_in_a_partition_from_10_to_20(position: Position, at_time:
 def test_kinds_that_make_no_sense_are_refused() -> None:
     kinds = PositionType(Kind.OFFSET, Kind.END)
     assert kinds.convert("7", None, None) == Position(Kind.OFFSET, 7)
-    with pytest.raises(click.BadParameter, match="makes no sense here"):
+    with pytest.raises(click.BadParameter, match="makes no sense here: write an offset or end"):
         kinds.convert("-7", None, None)
     with pytest.raises(click.BadParameter, match="none of"):
         kinds.convert("seven", None, None)

@@ -25,13 +25,16 @@ def test_on_a_terminal_it_is_shown(
     monkeypatch.setattr(progress, "BETWEEN_SECONDS", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with Progress("sending", total=total) as shown:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with Progress("sending", total=total) as shown, Progress("copying", total=total, unit="replicas") as other:
         shown.advance(5, 1200)
         shown.advance(5, 34)
+        other.advance(5, 7)
     told = capsys.readouterr()
     assert told.out == ""
     assert "sending" in told.err
     assert "1,234 messages" in told.err
+    assert "7 replicas" in told.err
 
 
 def test_what_is_over_at_once_needs_none(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,5 +48,16 @@ def test_nobody_has_to_see_it(capsys: pytest.CaptureFixture[str], monkeypatch: p
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with Progress("sending", wanted=False) as shown:
+        shown.advance(1, 1)
+    assert capsys.readouterr().err == ""
+
+
+def test_no_line_that_moves_is_shown_where_escapes_are_not_wanted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    with Progress("sending") as shown:
         shown.advance(1, 1)
     assert capsys.readouterr().err == ""

@@ -91,6 +91,22 @@ def test_a_config_that_cannot_be_is_refused_with_the_near_name(tmp_path: Path) -
     assert "num.partitions" in message
 
 
+def test_a_secret_comes_from_a_file_or_the_environment_and_is_shown_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "s3cret-of-env")
+    (tmp_path / "secret").write_text("s3cret-of-file\n")
+    options = ["-X", f"ssl.key.password@file={tmp_path / 'secret'}", "-X", "ssl.keystore.password@env=A_SECRET"]
+    with serving(tmp_path / "data", *options) as (process, _):
+        command = Path(f"/proc/{process.pid}/cmdline")
+        assert not command.exists() or b"s3cret" not in command.read_bytes()
+        process.terminate()
+        _, errors = process.communicate(timeout=30)
+        assert "ssl.key.password is accepted" in errors
+        assert "ssl.keystore.password is accepted" in errors
+        assert "s3cret" not in errors
+
+
 def test_a_listener_for_everybody_is_refused_unless_the_operator_insists(tmp_path: Path) -> None:
     message = refused("--data-dir", str(tmp_path), "--listen", "0.0.0.0:0")
     assert "--insecure" in message
@@ -106,3 +122,29 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with serving(tmp_path / "one") as (_, address):
         message = refused("--data-dir", str(tmp_path / "two"), "--listen", address)
         assert "in use" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--zookeeper", "localhost:2181"], "--zookeeper: zookeeper.connect: --processes keeps the metadata"),
+        (["--node-id", "3"], "--node-id: node.id: --processes numbers its brokers itself"),
+        (["--listen", "0.0.0.0:9092"], "--insecure"),
+        (["--listen", "127.0.0.1:9092,9192"], "2 ports for 3 brokers"),
+        (["-X", "num.partition=3"], "num.partitions"),
+        (["-X", "penstock.metrics.listen=127.0.0.1:9093"], "at least 3 apart"),
+    ],
+)
+def test_what_several_brokers_cannot_be_started_with_is_refused(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
+    shown = refused("--processes", "3", "--data-dir", str(tmp_path / "data"), *options)
+    assert message in shown
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_broker_whose_supervisor_ended_before_it_began_does_not_begin(tmp_path: Path) -> None:
+    command = [*PROGRAM, "--data-dir", str(tmp_path / "data"), "-X", f"penstock.metadata.socket={tmp_path / 'socket'}"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert not (tmp_path / "data").exists()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.client import retrying
+from penstock.client.cluster import retries as retrying
 from penstock.testing import Broker
 
 
@@ -13,7 +13,7 @@ def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrying, "BACKOFF_MS", 1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_broker() -> Iterator[Broker]:
     with Broker(storage="memory", group_min_session_timeout_ms=100) as running:
         yield running

@@ -5,15 +5,16 @@ import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from penstock.client.cluster import Cluster
-from penstock.client.consumer import Consumer
-from penstock.client.groups import GroupDescription, describe_groups, group_offsets
+from penstock.client.admin.group_offsets import group_offsets
+from penstock.client.admin.groups import GroupDescription, describe_groups
+from penstock.client.cluster.cluster import Cluster
+from penstock.client.consumer.consumer import Consumer
 from penstock.client.message import Message
 from penstock.client.metadata import TopicPartition
-from penstock.client.producing import produce
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import NewRecord
 from penstock.testing import Broker
+from tests.client.one_batch import produce
 
 _numbers = itertools.count(1)
 
@@ -43,7 +44,7 @@ class Stage:
             del given["group_id"]
         return Consumer(*(topics or (self.topic,)), **given)
 
-    def loner(self, **settings: Any) -> Consumer[Any, Any]:
+    def lone_consumer(self, **settings: Any) -> Consumer[Any, Any]:
         """Without a group, and with nothing to read yet."""
         given: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, **settings}
         return Consumer(bootstrap_servers=self.broker.bootstrap, **given)
@@ -92,12 +93,6 @@ def values(messages: Sequence[Message[Any, Any]]) -> list[Any]:
 
 def places(messages: Sequence[Message[Any, Any]]) -> list[tuple[int, int]]:
     return [(message.partition, message.offset) for message in messages]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """The test's own time limit ends a vain wait."""
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 async def eventually(ask: Callable[[], Awaitable[Any]], expected: Any) -> None:

@@ -7,12 +7,12 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from inspect import isawaitable
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.protocol.apis import all_apis
 from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.errors import DecodeError
 from penstock.protocol.schema import Message, Versions
 from penstock.protocol.schemas.metadata import (
     MetadataRequest,
@@ -24,7 +24,6 @@ from penstock.protocol.schemas.metadata import (
 from penstock.protocol.schemas.versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.session import Request, ServerSession
 
-P = ParamSpec("P")
 M = TypeVar("M", bound=Message)
 
 # What an answer may be besides a response: None is no reply to one that wants none.
@@ -36,22 +35,6 @@ class Raw(NamedTuple):
     """Bytes in place of a reply."""
 
     data: bytes
-
-
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test in an event loop of its own, which has to be empty of tasks in half a minute."""
-
-    @wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        async def bounded() -> None:
-            async with asyncio.timeout(30):
-                await test(*args, **kwargs)
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            assert not left, f"the test left tasks behind: {left}"
-
-        asyncio.run(bounded())
-
-    return run
 
 
 def topic_id(name: str) -> bytes:
@@ -178,7 +161,13 @@ class PeerConnection(asyncio.Protocol):
         self.start(self.peer.notify())
 
     def data_received(self, data: bytes) -> None:
-        for request in self.session.receive(data):
+        try:
+            requests = self.session.receive(data)
+        except DecodeError:
+            # As a broker does: the client speaks TLS, or no Kafka.
+            self.hang_up()
+            return
+        for request in requests:
             self.start(self.answer(request))
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.client.producer import Producer
+from penstock.client.producer.producer import Producer
 from penstock.protocol.batch import read_header
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.records import iterate

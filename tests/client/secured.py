@@ -10,8 +10,8 @@ from typing import Any
 import scramp
 import trustme
 
-from penstock.client.sasl import Credentials
-from penstock.client.security import Security
+from penstock.client.cluster.sasl import Credentials
+from penstock.client.cluster.security import Security
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schemas.sasl import (
     SaslAuthenticateRequest,

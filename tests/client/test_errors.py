@@ -98,3 +98,15 @@ def test_unwrapping_raises_the_first_error_and_counts_the_others() -> None:
     with pytest.raises(TimedOutError, match="late") as caught:
         unwrap(outcomes)
     assert caught.value.__notes__ == ["1 more of 3 failed"]
+
+
+def test_a_message_that_names_what_it_is_about_is_not_named_twice() -> None:
+    error = BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'orders'", "Topic 'orders' already exists.")
+    assert str(error).startswith("Topic 'orders' already exists; choose another name")
+    other = BrokerError(ErrorCode.INVALID_CONFIG, "topic 'orders'", "retention.ms: soon is not a whole number")
+    assert str(other).startswith("topic 'orders': retention.ms: soon")
+
+
+def test_one_partition_is_not_many() -> None:
+    assert "the topic has one partition, number 0" in str(UnknownPartitionError("orders", 1, 1))
+    assert "the topic has 2 partitions, numbered from 0" in str(UnknownPartitionError("orders", 2, 2))

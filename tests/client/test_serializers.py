@@ -1,6 +1,9 @@
 """From objects to bytes and back."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -60,3 +63,35 @@ def test_what_cannot_be_json_is_refused() -> None:
     for data in (object(), loop):
         with pytest.raises(SerializationError, match="cannot be written as JSON"):
             JSON.serialize("orders", data)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("wrap", [lambda n: n, lambda n: {"a": [1.5, n]}, Order], ids=["alone", "nested", "dataclass"])
+def test_a_float_that_is_no_number_is_refused_with_what_to_do(number: float, wrap: Any) -> None:
+    with pytest.raises(SerializationError, match=r"'orders'.*NaN or infinite: write None, or text, in its place"):
+        JSON.serialize("orders", wrap(number))
+
+
+def test_the_word_null_and_none_are_no_reason_to_refuse_anything() -> None:
+    for data in ({"a": None, "b": 2.5}, "null", ["null", None, {"c": (1.0, None)}]):
+        assert JSON.deserialize("t", JSON.serialize("t", data)) is not None
+
+
+@dataclass
+class Paid:
+    amount: Decimal
+    at: datetime
+    tags: set[str]
+    raw: bytes
+
+
+def test_types_that_json_does_not_have_come_back_with_a_type_and_as_lists_and_text_without_one() -> None:
+    paid = Paid(Decimal("0.10"), datetime(2026, 1, 2, tzinfo=UTC), {"new"}, b"\x00")
+    written = JSON.serialize("orders", paid)
+    assert Json(Paid).deserialize("orders", written) == paid
+    assert JSON.deserialize("orders", written) == {
+        "amount": "0.10",
+        "at": "2026-01-02T00:00:00Z",
+        "tags": ["new"],
+        "raw": "AA==",
+    }

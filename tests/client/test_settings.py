@@ -1,5 +1,6 @@
 """Settings by dotted names and by keywords."""
 
+import re
 from typing import Any
 
 import pytest
@@ -143,3 +144,19 @@ def test_what_is_set_about_security_is_read_by_its_own_rules() -> None:
     assert read_settings(ClientSettings).security is None
     with pytest.raises(SettingsError, match=r"security\.protocol"):
         read_settings(ClientSettings, {"security.protocol": "ROT13"})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"compression_type": "5"}, "but must be one of 'none', 'gzip', 'snappy', 'lz4', 'zstd'"),
+        ({"acks": 5}, "acks is '5', but must be one of 'all', '-1', '0', '1'"),
+        ({"linger_ms": "soon"}, "linger.ms is 'soon', but must be a number"),
+        ({"batch_size": 1.5}, "batch.size is 1.5, but must be a whole number"),
+        ({"compression_level": "high"}, "compression.level is 'high', but must be a whole number"),
+        ({"enable_idempotence": "maybe"}, "but must be true or false"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_those_that_can(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(told)):
+        read_settings(ProducerSettings, {}, given)

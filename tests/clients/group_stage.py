@@ -1,7 +1,9 @@
-"""A broker for groups, programs with members, and what a group has to account for when it is done."""
+"""Brokers for groups, programs with members, and what a group has to account for when it is done."""
 
 import asyncio
 import itertools
+import os
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -10,15 +12,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from penstock.client.admin import NewTopic, add_partitions, create_topics
-from penstock.client.cluster import Cluster
+from penstock.client.admin.group_offsets import group_offsets
+from penstock.client.admin.groups import GroupDescription, all_listed, describe_groups, list_groups
+from penstock.client.admin.topics import NewTopic, add_partitions, create_topics
+from penstock.client.cluster.cluster import Cluster
 from penstock.client.errors import ClientError, unwrap
-from penstock.client.fetching import fetch
-from penstock.client.groups import GroupDescription, describe_groups, group_offsets
+from penstock.client.plain.fetch import fetch
 from penstock.machines.groups.records import GroupStored, decode
 from penstock.machines.groups.sharding import OFFSETS_TOPIC, partition_for
+from tests.clients.stage import other_than_controller
 from tests.clients.steady_load import SteadyLoad
 from tests.system.processes import BrokerProcess, spare_port
+from tests.system.supervised import SupervisorProcess, spare_ports
 from tools.clients.client import SECONDS
 from tools.clients.members import GroupClient, Host, Member, News, Place
 
@@ -30,6 +35,13 @@ SHORT_SESSION_MS: Final = 2000
 """For those who are to lose it."""
 OFFSETS_PARTITIONS: Final = 4
 POLL_SECONDS: Final = 0.05
+BROKERS: Final = 3
+SETTINGS: Final = {
+    "group.min.session.timeout.ms": 1000,
+    "group.initial.rebalance.delay.ms": 200,
+    "offsets.topic.num.partitions": OFFSETS_PARTITIONS,
+}
+OPTIONS: Final = tuple(text for name, value in SETTINGS.items() for text in ("-X", f"{name}={value}"))
 
 
 class GroupStage:
@@ -42,16 +54,7 @@ class GroupStage:
         self._stack = AsyncExitStack()
         self._hosts: dict[str, list[Host]] = {}
         self._numbers = itertools.count(1)
-        port = spare_port()
-        self.bootstrap = f"127.0.0.1:{port}"
-        settings = {
-            "group.min.session.timeout.ms": 1000,
-            "group.initial.rebalance.delay.ms": 200,
-            "offsets.topic.num.partitions": OFFSETS_PARTITIONS,
-        }
-        given = [text for name, value in settings.items() for text in ("-X", f"{name}={value}")]
-        self._options = ("--listen", self.bootstrap, *given)
-        self.start_broker()
+        self._start_first()
         try:
             self._runner.run(self._open())
         except BaseException:
@@ -62,23 +65,51 @@ class GroupStage:
     def __exit__(self, *_: object) -> None:
         try:
             self._runner.run(self._stack.aclose())
-            assert self.broker.stop() == 0
-            assert self.broker.problems() == []
+            self._stop()
         finally:
             self._close()
 
     def _close(self) -> None:
         self._runner.close()
-        self.broker.kill()
+        self._end()
         self._folder.cleanup()
 
     async def _open(self) -> None:
         self.news = News()
         self.cluster = await self._stack.enter_async_context(Cluster(self.bootstrap))
 
-    def start_broker(self) -> None:
+    # The broker
+
+    def _start_first(self) -> None:
+        self.bootstrap = f"127.0.0.1:{spare_port()}"
+        self._start()
+
+    def _start(self) -> None:
         """As it was before, after it went away."""
-        self.broker = BrokerProcess(Path(self._folder.name) / "data", *self._options)
+        self._broker = BrokerProcess(self._data, "--listen", self.bootstrap, *OPTIONS)
+
+    async def restart_coordinator(self, group: str, by: signal.Signals) -> None:
+        """Let the broker that coordinates a group end by a signal, and start it again."""
+        await asyncio.to_thread(self._restart, by)
+
+    def _restart(self, by: signal.Signals) -> None:
+        self._broker.send_signal(by)
+        assert self._broker.wait() == (0 if by is signal.SIGTERM else -by)
+        assert self._broker.problems() == []
+        self._start()
+
+    def _stop(self) -> None:
+        assert self._broker.stop() == 0
+        assert self._broker.problems() == []
+
+    def _end(self) -> None:
+        self._broker.kill()
+
+    @property
+    def _data(self) -> Path:
+        return Path(self._folder.name) / "data"
+
+    # What is on it
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(coroutine)
@@ -106,6 +137,33 @@ class GroupStage:
                 yield group
             finally:
                 await group.disband()
+
+
+class ClusterGroupStage(GroupStage):
+    """Three brokers under one supervisor; `bootstrap` is the address of one that is not the controller."""
+
+    def _start_first(self) -> None:
+        self._brokers = SupervisorProcess(self._data, spare_ports(BROKERS), *OPTIONS)
+        try:
+            self.bootstrap = self._runner.run(other_than_controller(self._brokers.bootstrap.split(",")))
+        except BaseException:
+            self._close()
+            raise
+
+    async def restart_coordinator(self, group: str, by: signal.Signals) -> None:
+        listed = all_listed(await list_groups(self.cluster))
+        [coordinator] = [each.coordinator for each in listed if each.group == group]
+        pid = self._brokers.pids()[coordinator]
+        os.kill(pid, by)
+        # The supervisor starts another.
+        await asyncio.to_thread(self._brokers.wait_for_another, coordinator, pid)
+
+    def _stop(self) -> None:
+        assert self._brokers.stop() == 0
+        assert self._brokers.errors() == []
+
+    def _end(self) -> None:
+        self._brokers.__exit__()
 
 
 class Group:

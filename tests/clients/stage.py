@@ -1,4 +1,4 @@
-"""The broker as a process of its own, the clients that somebody asked for, and our own eyes to see what they did."""
+"""Brokers as processes of their own, the clients that tests ask for, and our own eyes to see what they did."""
 
 import asyncio
 import json
@@ -11,11 +11,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
-from penstock.client.admin import NewTopic, create_topics
-from penstock.client.cluster import Cluster, Target, Terms
-from penstock.client.errors import unwrap
-from penstock.client.fetching import fetch
+from penstock.client.admin.brokers import describe_cluster
+from penstock.client.admin.topics import NewTopic, create_topics
+from penstock.client.cluster.cluster import Cluster, Target, Terms
+from penstock.client.errors import broker_error, unwrap
 from penstock.client.metadata import TopicPartition
+from penstock.client.plain.fetch import fetch
 from penstock.protocol.batch import BatchHeader
 from penstock.protocol.records import NewRecord, Record, iterate
 from penstock.protocol.schemas.produce import (
@@ -42,32 +43,20 @@ class Stored(NamedTuple):
     records: Sequence[Record]
 
 
-class Stage:
-    """`with Stage() as stage:` has a broker at `stage.bootstrap`. What awaits is run by `stage.run`, in one loop, so
-    that clients stay open from one test to the next."""
+class Drivers:
+    """Clients that stay open from one test to the next, and from one stage to the other. What awaits is run by `run`,
+    in one loop."""
 
     def __enter__(self) -> Self:
         self._runner = asyncio.Runner()
-        self._stack = AsyncExitStack()
         self._sessions: dict[str, tuple[Session, AsyncExitStack]] = {}
-        self._topics = 0
-        self._runner.run(self._open())
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
-            self._runner.run(self._stack.aclose())
+            self._runner.run(self._close_sessions())
         finally:
             self._runner.close()
-
-    async def _open(self) -> None:
-        try:
-            self.bootstrap, self._metrics = await self._stack.enter_async_context(_serving())
-            self.cluster = await self._stack.enter_async_context(Cluster(self.bootstrap))
-            self._stack.push_async_callback(self._close_sessions)
-        except BaseException:
-            await self._stack.aclose()
-            raise
 
     async def _close_sessions(self) -> None:
         for _, stack in self._sessions.values():
@@ -94,6 +83,41 @@ class Stage:
     def version(self, client: Client) -> str:
         return self._sessions[client.name][0].version
 
+
+class Stage:
+    """`with Stage(drivers) as stage:` has a broker at `stage.bootstrap`; of several brokers it is one that is not the
+    controller."""
+
+    def __init__(self, drivers: Drivers, brokers: int = 1) -> None:
+        self.run, self.drive, self.version = drivers.run, drivers.drive, drivers.version
+        self._brokers = brokers
+        self._topics = 0
+        self._made: dict[Callable[[Stage], Any], Any] = {}
+
+    def __enter__(self) -> Self:
+        self._stack = AsyncExitStack()
+        self.run(self._open())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(self._stack.aclose())
+
+    async def _open(self) -> None:
+        try:
+            addresses, self._metrics, self._log = await self._stack.enter_async_context(_serving(self._brokers))
+            self.bootstrap = await other_than_controller(addresses)
+            self.cluster = await self._stack.enter_async_context(Cluster(self.bootstrap))
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    def once(self, make: "Callable[[Stage], Coroutine[Any, Any, T]]") -> T:
+        """What a function makes of this stage, for all tests."""
+        if make not in self._made:
+            self._made[make] = self.run(make(self))
+        made: T = self._made[make]
+        return made
+
     async def new_topic(self, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
         """A topic whose records may be as old as they like."""
         self._topics += 1
@@ -103,7 +127,7 @@ class Stage:
         return name
 
     async def append(self, topic: str, batch: bytes | bytearray, partition: int = PARTITION) -> None:
-        """Produce a batch just as it is."""
+        """Produce a batch just as it is. The leader of a new topic may hear of it last, and is then asked again."""
 
         def request(target: Target) -> ProduceRequest:
             data = PartitionProduceData(index=target.partition, records=batch)
@@ -112,7 +136,8 @@ class Stage:
 
         def read(response: ProduceResponse, _: Target) -> None:
             [answer] = response.responses[0].partition_responses
-            assert not answer.error_code, answer
+            if answer.error_code:
+                raise broker_error(answer.error_code, topic)
 
         terms = Terms(repeatable=False, hold_ms=SECONDS * 1000)
         await self.cluster.request_to_leader(TopicPartition(topic, partition), request, read, terms=terms)
@@ -131,15 +156,27 @@ class Stage:
                     return batches
 
     async def fetched_bytes(self, topic: str) -> int:
-        """How many bytes of records the broker has handed to readers of a topic."""
+        """How many bytes of records brokers have handed to readers of a topic."""
 
-        def page() -> str:
-            with urllib.request.urlopen(self._metrics, timeout=SECONDS) as response:
+        def page(url: str) -> str:
+            with urllib.request.urlopen(url, timeout=SECONDS) as response:
                 return str(response.read(), "utf-8")
 
         line = f'penstock_topic_fetched_bytes_total{{topic="{topic}"}} '
-        told = await asyncio.to_thread(page)
-        return int(told.partition(line)[2].partition("\n")[0])
+        told = [await asyncio.to_thread(page, url) for url in self._metrics]
+        # A broker that has nothing of the topic has no such line.
+        return sum(int(each.partition(line)[2].partition("\n")[0] or 0) for each in told)
+
+    def logged(self, topic: str) -> list[str]:
+        """The broker's log lines about a partition of a topic, and all warnings and errors."""
+        # The last line may not be whole yet.
+        whole = self._log.read_text().rpartition("\n")[0]
+        lines = [(line, json.loads(line)) for line in whole.splitlines()]
+        return [
+            line
+            for line, facts in lines
+            if facts.get("partition", "").rpartition("-")[0] == topic or facts["level"] in {"warning", "error"}
+        ]
 
 
 def assert_same(got: Sequence[Record], expected: Sequence[Record]) -> None:
@@ -166,13 +203,22 @@ def _short(value: object) -> str:
     return told if len(told) <= TOLD_BYTES else f"{told[:TOLD_BYTES]}… ({len(told)} characters)"
 
 
+async def other_than_controller(addresses: Sequence[str]) -> str:
+    """The address of a broker that is not the controller, unless there is only one."""
+    async with Cluster(addresses[0]) as cluster:
+        told = await describe_cluster(cluster)
+    assert len(told.brokers) == len(addresses), told
+    others = [broker for broker in told.brokers if broker.id != told.controller_id] or told.brokers
+    return f"{others[-1].host}:{others[-1].port}"
+
+
 @asynccontextmanager
-async def _serving() -> AsyncIterator[tuple[str, str]]:
-    """The address of a broker in a process of its own, which in the end stops well and has logged no error, and where
-    its metrics are."""
+async def _serving(brokers: int) -> AsyncIterator[tuple[list[str], list[str], Path]]:
+    """The addresses of brokers in processes of their own, which in the end stop well and have logged no error, and
+    where their metrics and their log are."""
     with tempfile.TemporaryDirectory(prefix="penstock-clients-") as folder, (Path(folder) / "log").open("w+b") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", SERVE, "serve"),
+            *(sys.executable, "-c", SERVE, "serve", "--processes", str(brokers)),
             *("--data-dir", str(Path(folder) / "data"), "--listen", "127.0.0.1:0", "--log-format", "json"),
             # kafkajs reads only in groups, each of which would wait for more members.
             *("-X", "group.initial.rebalance.delay.ms=0"),
@@ -186,17 +232,17 @@ async def _serving() -> AsyncIterator[tuple[str, str]]:
         assert process.stdout is not None
         try:
             async with asyncio.timeout(SECONDS):
-                address = metrics = ""
+                addresses = metrics = ""
                 while not metrics:
                     line = (await process.stdout.readline()).decode()
                     if not line:
                         log.seek(0)
                         raise OutsideError(f"the broker did not start:\n{last_lines(log.read())}")
-                    # It says: Connect any Kafka client to 127.0.0.1:9092; data is in …
-                    address = address or line.partition("client to ")[2].partition(";")[0]
-                    # And then: Metrics for Prometheus are at http://127.0.0.1:9404/metrics.
+                    # It says: Connect any Kafka client to 127.0.0.1:9092,127.0.0.1:9093; data is in …
+                    addresses = addresses or line.partition("client to ")[2].partition(";")[0]
+                    # And then: Metrics for Prometheus are at http://127.0.0.1:9404/metrics http://…
                     metrics = line.partition("Prometheus are at ")[2].rstrip(".\n")
-            yield address, metrics
+            yield addresses.split(","), metrics.split(), Path(log.name)
         finally:
             if process.returncode is None:
                 process.terminate()

@@ -27,9 +27,9 @@ class Log:
     records: list[Record] = field(default_factory=list)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def logs(stage: Stage) -> dict[str, Log]:
-    return {codec: stage.run(_written(stage, codec)) for codec in CODECS}
+    return stage.once(_all_written)
 
 
 @pytest.mark.parametrize("cell", [cell for cell in FETCH.cells() if cell.mark != At.END], ids=str)
@@ -72,6 +72,10 @@ def test_a_client_at_the_end_reads_nothing_but_what_comes(stage: Stage, cell: Ce
     ends: list[int] = []
     assert_same(stage.run(scenario()), told_by(client, numbered(new, len(old))))
     assert ends in ([len(old)], [-1])
+
+
+async def _all_written(stage: Stage) -> dict[str, Log]:
+    return {codec: await _written(stage, codec) for codec in CODECS}
 
 
 async def _written(stage: Stage, codec: str) -> Log:

@@ -1,8 +1,6 @@
 """Members of groups, of every client, while messages keep coming: each partition has one owner, and every message is
 processed, once unless somebody was killed before the commit. SOAK_GROUPS=1 runs all scenarios with all clients."""
 
-import asyncio
-import os
 import signal
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
@@ -10,11 +8,10 @@ from typing import Any, Final
 import pytest
 
 from tests.clients.group_stage import SESSION_MS, SHORT_SESSION_MS, GroupStage
-from tests.clients.matrix import GROUPS, MIXED, Cell, Scenario
+from tests.clients.matrix import ALL, CLUSTER, GROUPS, MIXED, Cell, Scenario
 from tools.clients.clients import GROUP_CLIENTS
 from tools.clients.member_assignors import BY_WEIGHT
 
-ALL: Final = bool(os.environ.get("SOAK_GROUPS"))
 CLIENTS: Final = {client.name: client for client in GROUP_CLIENTS}
 CONFLUENT_KAFKA, KAFKA_PYTHON, AIOKAFKA, KAFKAJS, JAVA = CLIENTS
 STATIC: Final = tuple(client.name for client in GROUP_CLIENTS if client.has_static_members)
@@ -32,7 +29,12 @@ def marked(scenario: Scenario, *clients: str, marks: Collection[str], usually: C
     return [cell for cell in found if ALL or f"{cell.client} {cell.mark}" in usually]
 
 
-@pytest.mark.parametrize("cell", cells(Scenario.SHARE, *CLIENTS, MIXED), ids=str)
+def on_both(found: list[Cell]) -> list[Cell]:
+    """Cells that run against one broker and against a cluster."""
+    return found + [cell._replace(where=CLUSTER) for cell in found]
+
+
+@pytest.mark.parametrize("cell", on_both(cells(Scenario.SHARE, *CLIENTS, MIXED)), ids=str)
 def test_members_share_a_topic_and_take_over_from_one_that_leaves(
     groups: GroupStage, cell: Cell, record_property: TELL
 ) -> None:
@@ -277,7 +279,12 @@ def test_an_assignor_of_the_users_works_across_clients_with_its_own_data(
 
 @pytest.mark.parametrize(
     "cell",
-    marked(Scenario.RESTART, *CLIENTS, MIXED, marks=["SIGKILL", "SIGTERM"], usually=["mixed SIGKILL", "mixed SIGTERM"]),
+    [
+        *marked(
+            Scenario.RESTART, *CLIENTS, MIXED, marks=["SIGKILL", "SIGTERM"], usually=["mixed SIGKILL", "mixed SIGTERM"]
+        ),
+        Cell(GROUPS, MIXED, Scenario.RESTART.value, "SIGKILL", CLUSTER),
+    ],
     ids=str,
 )
 def test_members_go_on_when_the_broker_comes_back(groups: GroupStage, cell: Cell, record_property: TELL) -> None:
@@ -289,19 +296,12 @@ def test_members_go_on_when_the_broker_comes_back(groups: GroupStage, cell: Cell
                 await group.join(client)
             await group.balanced()
             await group.progress()
-            await asyncio.to_thread(_restart_broker, groups, signal.Signals[cell.mark])
+            await groups.restart_coordinator(group.name, signal.Signals[cell.mark])
             await group.progress()
             await group.balanced()
             return await group.finish()
 
     assert account(groups, cell, scenario(), record_property) == 0
-
-
-def _restart_broker(groups: GroupStage, number: signal.Signals) -> None:
-    groups.broker.send_signal(number)
-    assert groups.broker.wait() == (0 if number is signal.SIGTERM else -number)
-    assert groups.broker.problems() == []
-    groups.start_broker()
 
 
 def account(groups: GroupStage, cell: Cell, scenario: Coroutine[Any, Any, int], record_property: TELL) -> int:

@@ -48,17 +48,10 @@ def test_a_client_is_told_that_a_message_is_too_large(stage: Stage, cell: Cell) 
     assert stage.run(scenario()) == 1
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def messages(stage: Stage) -> str:
     """A topic that holds all messages, each in a batch of its own."""
-
-    async def write() -> str:
-        topic = await stage.new_topic()
-        for message in MESSAGES.values():
-            await stage.append(topic, build([message]))
-        return topic
-
-    return stage.run(write())
+    return stage.once(_written)
 
 
 @pytest.mark.parametrize("cell", READ.cells(), ids=str)
@@ -75,6 +68,13 @@ def test_a_message_is_read_as_it_was_sent(stage: Stage, messages: str, cell: Cel
 
 def test_the_messages_are_those_of_the_matrix() -> None:
     assert list(MESSAGES) == [*SIZES, *CONTENTS]
+
+
+async def _written(stage: Stage) -> str:
+    topic = await stage.new_topic()
+    for message in MESSAGES.values():
+        await stage.append(topic, build([message]))
+    return topic
 
 
 async def _produce(session: Session, stage: Stage, topic: str, message: NewRecord) -> None:

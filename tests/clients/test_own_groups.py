@@ -1,7 +1,6 @@
 """Penstock's own consumer in groups, alone and among other people's clients, while messages keep coming: every message
 is processed, once unless somebody was killed before the commit."""
 
-import asyncio
 import signal
 from collections.abc import Coroutine
 from typing import Any, Final
@@ -9,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from tests.clients.group_stage import SESSION_MS, SHORT_SESSION_MS, GroupStage
+from tests.clients.matrix import ALONE, CLUSTER
 from tools.clients.clients import GROUP_CLIENTS, OWN_GROUP_CLIENT
 from tools.clients.member_assignors import BY_WEIGHT
 
@@ -19,8 +19,12 @@ def run(groups: GroupStage, scenario: Coroutine[Any, Any, int]) -> int:
     return groups.run(scenario)
 
 
-@pytest.mark.parametrize("assignor", OWN_GROUP_CLIENT.assignors)
-def test_members_share_a_topic_and_take_over_from_one_that_leaves(groups: GroupStage, assignor: str) -> None:
+@pytest.mark.parametrize(
+    ("assignor", "where"), [*((name, ALONE) for name in OWN_GROUP_CLIENT.assignors), ("cooperative-sticky", CLUSTER)]
+)
+def test_members_share_a_topic_and_take_over_from_one_that_leaves(
+    groups: GroupStage, assignor: str, where: str
+) -> None:
     async def scenario() -> int:
         async with groups.group(partitions=7) as group:
             first, *others = await group.join(OWN_GROUP_CLIENT, 3, assignor=assignor)
@@ -162,21 +166,23 @@ def test_partitions_that_are_added_find_owners(groups: GroupStage) -> None:
     assert run(groups, scenario()) == 0
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_members_go_on_when_the_broker_comes_back(groups: GroupStage, how: signal.Signals, assignor: str) -> None:
-    def restart() -> None:
-        groups.broker.send_signal(how)
-        assert groups.broker.wait() == (0 if how is signal.SIGTERM else -how)
-        assert groups.broker.problems() == []
-        groups.start_broker()
-
+@pytest.mark.parametrize(
+    ("how", "assignor", "where"),
+    [
+        ("SIGKILL", "range", ALONE),
+        ("SIGTERM", "range", ALONE),
+        ("SIGKILL", "cooperative-sticky", ALONE),
+        ("SIGTERM", "cooperative-sticky", ALONE),
+        ("SIGKILL", "cooperative-sticky", CLUSTER),
+    ],
+)
+def test_members_go_on_when_the_broker_comes_back(groups: GroupStage, how: str, assignor: str, where: str) -> None:
     async def scenario() -> int:
         async with groups.group(partitions=6) as group:
             await group.join(OWN_GROUP_CLIENT, 3, assignor=assignor)
             await group.balanced()
             await group.progress()
-            await asyncio.to_thread(restart)
+            await groups.restart_coordinator(group.name, signal.Signals[how])
             await group.progress()
             await group.balanced()
             return await group.finish()

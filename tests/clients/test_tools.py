@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+from pathlib import Path
 
-from penstock.client.groups import GroupDescription, describe_groups
+import pytest
+
+from penstock.client.admin.groups import GroupDescription, describe_groups
 from penstock.protocol.records import NewRecord, build
+from tests.clients.matrix import CLUSTER
 from tests.clients.stage import Stage
 from tools.clients.client import SECONDS, Session
 from tools.clients.clients import JAVA_TOOLS, KCAT
-from tools.clients.console import CONSUMER, GROUPS, TOPICS, ConsoleTools
+from tools.clients.console import CONSUMER, GROUPS, REASSIGN, TOPICS, ConsoleTools
 from tools.clients.processes import run
 
 
@@ -34,6 +38,38 @@ def test_kafka_topics_creates_shows_changes_and_deletes_a_topic(stage: Stage) ->
 
         await topics(session, "--delete", *name)
         assert "by-kafka-topics" not in (await topics(session, "--list")).split()
+
+    stage.run(stage.drive(JAVA_TOOLS, scenario))
+
+
+@pytest.mark.parametrize("where", [CLUSTER])
+def test_kafka_reassign_partitions_adds_replicas_and_sees_that_they_are_in_sync(
+    stage: Stage, where: str, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+
+    async def reassign(session: Session, *arguments: str) -> str:
+        assert isinstance(session, ConsoleTools)
+        output, complaints = await session.run(REASSIGN, stage.bootstrap, *arguments)
+        assert complaints == ""
+        return output.decode()
+
+    async def scenario(session: Session) -> None:
+        topic = await stage.new_topic()
+        await stage.append(topic, build([NewRecord(b"%d" % number, timestamp=number) for number in range(10)]))
+        first = (await stage.cluster.topic(topic, fresh=True)).partition(0).leader
+        replicas = [first, *(broker for broker in range(3) if broker != first)]
+        target = {"topic": topic, "partition": 0, "replicas": replicas}
+        plan.write_text(json.dumps({"version": 1, "partitions": [target]}))
+
+        executed = await reassign(session, "--execute", "--reassignment-json-file", str(plan))
+        assert "Successfully started partition reassignment" in executed
+        async with asyncio.timeout(SECONDS):
+            while "is completed" not in await reassign(session, "--verify", "--reassignment-json-file", str(plan)):
+                await asyncio.sleep(0.05)
+        assert "No partition reassignments found." in await reassign(session, "--list")
+        now = (await stage.cluster.topic(topic, fresh=True)).partition(0)
+        assert (list(now.replicas), sorted(now.isr)) == (replicas, [0, 1, 2])
 
     stage.run(stage.drive(JAVA_TOOLS, scenario))
 

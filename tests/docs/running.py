@@ -1,38 +1,14 @@
-"""Runs Python code as it stands in the docs: with `await` at the top level, against a broker of its own."""
+"""Runs the examples of docstrings: with `await` at the top level, against a broker of their own."""
 
 import ast
 import asyncio
 import inspect
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from textwrap import dedent
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
 
-ADDRESS = "localhost:9092"
-"""What the docs call the broker; it is put in place of this."""
-
-_BLOCK = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-
-
-class Block(NamedTuple):
-    language: str
-    flags: str
-    code: str
-    line: int
-
-
-def blocks(path: Path) -> list[Block]:
-    """The fenced blocks of a Markdown file. Behind the language may stand what a reader does not see: `skip`."""
-    text = path.read_text(encoding="utf-8")
-    return [
-        Block(found[2], found[3].strip(), dedent(found[4]), text.count("\n", 0, found.start()) + 2)
-        for found in _BLOCK.finditer(text)
-    ]
+from tools.guides import ADDRESS
 
 
 def example(documented: object) -> str | None:
@@ -65,15 +41,6 @@ def run(pieces: Iterable[tuple[str, str, int]], bootstrap: str, names: dict[str,
 
     asyncio.run(run_all())
     return namespace
-
-
-def run_apart(pieces: Iterable[tuple[str, str, int]], bootstrap: str) -> None:
-    """The same in a process of its own, for what leaves something behind in its process, such as a JVM."""
-    program = f"from tests.docs.running import run; run({list(pieces)!r}, {bootstrap!r})"
-    # The working folder may be another one by now.
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def _compile(code: str, file: str, line: int) -> CodeType:

@@ -67,7 +67,7 @@ def test_the_example_of_a_public_method_runs(name: str) -> None:
 MODULES = [
     module.name
     for package in (penstock.client, penstock.testing)
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
 ]
 
 

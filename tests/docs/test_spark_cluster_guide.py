@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.testing import Broker
-from tests.docs.running import ADDRESS, blocks
 from tools.fixtures.kafka import free_ports
+from tools.guides import ADDRESS, blocks
 
 pytestmark = [
     pytest.mark.skipif("PENSTOCK_TEST_SPARK_CLUSTER" not in os.environ, reason="make test-spark-cluster runs it"),
@@ -21,7 +21,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "spark-cluster.md"
 
 
 def test_the_commands_and_the_code_of_the_guide_run(tmp_path: Path) -> None:
-    pieces = [each for each in blocks(GUIDE) if "cluster" in each.flags]
+    pieces = [each for each in blocks(GUIDE) if "cluster" in each.marks]
     assert [each.language for each in pieces] == ["sh", "python", "sh", "sh"]
     start, program, *commands = (each.code for each in pieces)
     script = "\n".join(
@@ -47,4 +47,4 @@ def test_the_commands_and_the_code_of_the_guide_run(tmp_path: Path) -> None:
             errors.seek(0)
             assert ran.returncode == 0, errors.read()[-5000:]
     assert "1,000 messages added to" in ran.stdout
-    assert "events" in ran.stdout.partition("messages added to")[2]
+    assert "clicks" in ran.stdout.partition("messages added to")[2]

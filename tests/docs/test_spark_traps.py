@@ -11,7 +11,7 @@ def test_every_trap_of_spark_has_a_test_with_its_name() -> None:
     rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")][2:]
     known = {
         name
-        for path in (ROOT / "tests" / "spark").glob("test_*.py")
+        for path in (ROOT / "tests" / "spark").rglob("test_*.py")
         for name in re.findall(r"def (test_\w+)", path.read_text())
     }
     assert len(rows) == 20

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.protocol.batch import split
 from penstock.protocol.records import NewRecord, build
-from penstock.storage.data_directory import DataDirectory
+from penstock.storage.data_directory import FORMAT, DataDirectory
 from penstock.storage.errors import UnsupportedFormatError
 from penstock.storage.files import RealFiles
 from tests.storage.store import make_newer
@@ -48,6 +48,18 @@ def described(directory: DataDirectory) -> dict[str, Any]:
 
 def test_there_is_a_golden_folder_of_the_first_format() -> None:
     assert "format-1" in FORMATS
+
+
+def test_a_folder_without_an_id_gets_one_and_keeps_it(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "format-1" / "data", tmp_path / "data")
+    ids = []
+    for _ in range(2):
+        directory = DataDirectory(str(tmp_path / "data"), RealFiles())
+        ids.append(directory.folder_id)
+        assert directory.cluster_id == "golden-cluster"
+        directory.close()
+    assert ids[0] == ids[1]
+    assert len(ids[0]) == 32
 
 
 def test_a_golden_folder_is_small_and_has_every_kind_of_file(folder: Path) -> None:
@@ -125,7 +137,9 @@ def test_a_golden_folder_goes_on_growing(folder: Path) -> None:
 def test_a_newer_version_is_refused_with_a_clear_message(tmp_path: Path, name: str) -> None:
     shutil.copytree(NEWEST, tmp_path / "data")
     make_newer(RealFiles(), str(tmp_path / "data" / name))
-    with pytest.raises(UnsupportedFormatError, match=f"{name} has format 2, and this Penstock reads up to 1; upgrade"):
+    newest = FORMAT if name == "folder" else 1
+    told = f"{name} has format {newest + 1}, and this Penstock reads up to {newest}; upgrade"
+    with pytest.raises(UnsupportedFormatError, match=told):
         described(DataDirectory(str(tmp_path / "data"), RealFiles()))
 
 

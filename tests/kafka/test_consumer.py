@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer as ConfluentProducer
 
-from penstock.client.admin import NewTopic, create_topics
-from penstock.client.cluster import Cluster
-from penstock.client.consumer import Consumer
+from penstock.client.admin.topics import NewTopic, create_topics
+from penstock.client.cluster.cluster import Cluster
+from penstock.client.consumer.consumer import Consumer
 from penstock.client.errors import NoPositionError, unwrap
 from penstock.client.metadata import TopicPartition
-from penstock.client.producing import produce
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import NewRecord
 from tests.client.consuming import places, polling_until, read, values
-from tests.client.peer import in_loop
+from tests.client.one_batch import produce
+from tests.waiting import in_loop
 
 _numbers = itertools.count(1)
 

@@ -9,17 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.client.batch_results import NewMessage
 from penstock.client.errors import BrokerError, UnknownTopicError
-from penstock.client.fetching import fetch
 from penstock.client.opening import open_cluster
-from penstock.client.producer import Producer
+from penstock.client.plain.fetch import fetch
+from penstock.client.producer.bulk_result import NewMessage
+from penstock.client.producer.producer import Producer
 from penstock.client.settings import ClientSettings
 from penstock.machines.partitioners import partition_of_key
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.records import Record
 from tests.client.cutting import Cut, Cutter
-from tests.client.peer import in_loop
+from tests.waiting import in_loop
 
 PARTITIONS = 3
 

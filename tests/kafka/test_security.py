@@ -4,18 +4,19 @@ import asyncio
 
 import pytest
 
-from penstock.client.admin import NewTopic, create_topics
-from penstock.client.cluster import Cluster
-from penstock.client.connection import Address, Connection
+from penstock.client.admin.topics import NewTopic, create_topics
+from penstock.client.cluster.cluster import Cluster
+from penstock.client.cluster.connection import Connection
+from penstock.client.cluster.security import Security
 from penstock.client.errors import AuthenticationError, BadReplyError, ClientError, ConnectionLostError, unwrap
-from penstock.client.fetching import fetch
-from penstock.client.producing import produce
-from penstock.client.security import Security
+from penstock.client.metadata import Address
+from penstock.client.plain.fetch import fetch
 from penstock.protocol.records import NewRecord
 from penstock.protocol.schemas.metadata import MetadataRequest
-from tests.client.peer import in_loop
+from tests.client.one_batch import produce
 from tests.client.secured import STRANGER
 from tests.kafka.server import USERS, Kafka
+from tests.waiting import in_loop
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 ALL = pytest.mark.parametrize("mechanism", MECHANISMS)

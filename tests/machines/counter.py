@@ -53,7 +53,17 @@ class Fail:
 
 
 @dataclass(slots=True, frozen=True)
+class AddEach:
+    """Adds numbers one by one: in one batch, or else `split` into as many as needed."""
+
+    numbers: tuple[int, ...]
+    split: bool = False
+
+
+@dataclass(slots=True, frozen=True)
 class Added:
+    """Is written in as many digits as its number has; a negative one cannot be written."""
+
     number: int
 
 
@@ -80,6 +90,7 @@ class Told:
 class Decided:
     changes: tuple[Added | Parked | Broke, ...] = ()
     replies: tuple[Told, ...] = ()
+    may_be_split: bool = False
 
     @property
     def records(self) -> tuple[Added, ...]:
@@ -99,6 +110,9 @@ class Counter:
         match request:
             case Add(number):
                 return self._add(number, Told(caller.token, answer(self.sum + number), True))
+            case AddEach(numbers, split):
+                told = Told(caller.token, answer(self.sum + sum(numbers)), True)
+                return Decided(tuple(map(Added, numbers)), (told,), split)
             case Ask():
                 return Decided(replies=(Told(caller.token, answer(self.sum), True),))
             case WaitFor(number) if number > self.sum:
@@ -155,6 +169,8 @@ def answer(number: int) -> Message:
 
 
 def encode(record: Added) -> tuple[bytes, bytes | None]:
+    if record.number < 0:
+        raise ValueError(f"{record.number} cannot be written")
     return b"added", str(record.number).encode()
 
 

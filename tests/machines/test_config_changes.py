@@ -3,7 +3,15 @@
 import pytest
 
 from penstock.machines.cluster_records import ConfigChanged
-from penstock.machines.config_changes import ConfigChange, ConfigOperation, changed, given, records, replaced
+from penstock.machines.config_changes import (
+    MAX_CONFIG_BYTES,
+    ConfigChange,
+    ConfigOperation,
+    changed,
+    given,
+    records,
+    replaced,
+)
 from penstock.machines.decisions import Refused
 from penstock.protocol.error_codes import ErrorCode
 from tests.machines.config_rules import SomeConfigs
@@ -111,3 +119,16 @@ def test_only_what_differs_is_recorded() -> None:
 
     assert records("topic", "orders", old, new) == [ConfigChanged("topic", "orders", {"c": None, "b": "5", "d": "4"})]
     assert records("cluster", "", old, old) == []
+
+
+def test_configs_that_no_entry_of_the_log_could_hold_are_refused() -> None:
+    huge = "0" * MAX_CONFIG_BYTES + "1"
+
+    set_it = [ConfigChange("retention.ms", ConfigOperation.SET, huge)]
+    with pytest.raises(Refused, match="a topic has at most 65536; shorten them") as caught:
+        changed({}, set_it, "topic", RULES)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    with pytest.raises(Refused, match="shorten"):
+        replaced([("retention.ms", huge)], "topic", RULES)
+    with pytest.raises(Refused, match="shorten"):
+        given({"retention.ms": huge}, "topic", RULES)

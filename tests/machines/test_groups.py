@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from penstock.machines import durable
+from penstock.machines import decision_queue
 from tests.machines.groups.histories import seeded
 from tests.machines.groups.simulation import STATES, run
 
@@ -14,7 +14,7 @@ BLOCK = 500
 @pytest.mark.parametrize("block", range(4))
 def test_groups_hold_their_promises_in_every_storm(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # So few that a stalled log fills it.
-    monkeypatch.setattr(durable, "MAX_UNCOMMITTED", 15)
+    monkeypatch.setattr(decision_queue, "MAX_UNCOMMITTED", 15)
     reached: Counter[str] = Counter()
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         with seeded(seed) as chance:

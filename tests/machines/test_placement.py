@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.machines.placement import place, problem
+from penstock.machines.placement import extend, place, problem
 
 RACKS = st.dictionaries(st.integers(0, 100), st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=9)
 EQUAL_RACKS = st.builds(
@@ -118,14 +118,48 @@ def test_partitions_added_to_a_topic_even_out_what_it_has() -> None:
         ([(0, [1]), (-1, [1])], "must follow each other from 0 on"),
         ([(0, [])], "partition 0 needs a broker"),
         ([(0, [1]), (1, [9])], "partition 1 cannot be on broker 9"),
+        ([(0, [3])], "partition 0 cannot be on broker 3, which is not alive"),
         ([(0, [1, 1])], "partition 0 cannot be twice on a broker"),
         ([(0, [1]), (1, [1, 2])], "partition 1 has 2 replicas where its topic has 1"),
     ],
 )
 def test_an_assignment_by_hand_is_checked(assignment: list[tuple[int, list[int]]], reason: str | None) -> None:
-    found = problem(assignment, {1, 2}, first=0, replication_factor=1)
+    found = problem(assignment, {1, 2, 3}, live={1, 2}, first=0, replication_factor=1)
 
     if reason is None:
         assert found is None
     else:
         assert reason in (found or "nothing wrong")
+
+
+@given(st.dictionaries(st.integers(0, 9), st.sampled_from([None, "a", "b", "c"]), min_size=1), st.data())
+def test_added_replicas_follow_those_that_there_are(racks: dict[int, str | None], data: st.DataObject) -> None:
+    brokers = sorted(racks)
+    partitions = data.draw(st.lists(st.lists(st.sampled_from(brokers), min_size=1, unique=True), max_size=9))
+    factor = data.draw(st.integers(1, len(brokers)))
+
+    extended = extend(partitions, factor, racks, held={})
+
+    for before, after in zip(partitions, extended, strict=True):
+        assert list(after[: len(before)]) == before
+        assert len(after) == len(set(after)) == max(factor, len(before))
+
+
+def test_added_replicas_go_to_other_racks() -> None:
+    racks = {0: "a", 1: "a", 2: "b", 3: "b"}
+
+    assert extend([[0]], 2, racks, held={2: 5, 3: 4}) == [(0, 3)]
+    assert extend([[0, 2]], 3, racks, held={1: 1}) == [(0, 2, 3)]
+
+
+def test_added_replicas_are_spread_evenly_over_brokers_of_the_topic_and_then_of_all() -> None:
+    racks = dict.fromkeys(range(5))
+
+    extended = extend([[0]] * 8, 3, racks, held={})
+
+    assert Counter(replica for replicas in extended for replica in replicas[1:]) == dict.fromkeys(range(1, 5), 4)
+    assert extend([[0]], 2, racks, held={1: 1, 2: 1, 3: 0, 4: 1}) == [(0, 3)]
+
+
+def test_a_replica_of_a_broker_that_is_away_stays_where_it_is() -> None:
+    assert extend([[9]], 2, {0: None, 1: None}, held={0: 3}) == [(9, 1)]

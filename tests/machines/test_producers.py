@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.machines.producers import WINDOW, Duplicate, Producers, Rejected
+from penstock.machines.producers import MAX_REFUSED, WINDOW, Duplicate, Producers, Rejected
 from penstock.protocol.batch import BatchHeader
 from penstock.protocol.error_codes import ErrorCode
 
@@ -96,6 +96,49 @@ def test_of_an_unknown_producer_any_sequence_is_taken() -> None:
     append(Producers(), header(41), 0)
 
 
+def test_of_an_unknown_producer_nothing_is_taken_before_what_was_refused() -> None:
+    producers = Producers()
+    producers.refused(header(1))
+    producers.refused(header(0))
+    rejected = producers.check(header(2))
+    assert rejected == Rejected(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "producer 7 sent sequence 2, and 0 was refused")
+    assert producers.check(header(2, producer=8)) is None
+    append(producers, header(0), 0)
+    append(producers, header(1), 1)
+
+
+def test_what_was_refused_in_an_earlier_epoch_is_not_waited_for() -> None:
+    producers = Producers()
+    producers.refused(header(3))
+    assert producers.check(header(0, epoch=1)) is None
+    producers.refused(header(0, epoch=1))
+    assert isinstance(producers.check(header(1, epoch=1)), Rejected)
+    assert isinstance(producers.check(header(3)), Rejected)
+
+
+def test_what_was_refused_of_a_known_producer_and_long_ago_leaves_no_trace() -> None:
+    producers = Producers()
+    producers.refused(header(0))
+    append(producers, header(0), 0)
+    producers.refused(header(1))
+    producers.expire(now_ms=10_000, expiration_ms=5_000)
+    append(producers, header(5), 1)
+    producers.refused(header(0, producer=8))
+    producers.expire(now_ms=10_000, expiration_ms=5_000)
+    append(producers, header(5, producer=8), 2)
+
+
+def test_refused_batches_are_remembered_of_a_thousand_producers_and_no_more() -> None:
+    producers = Producers()
+    for number in range(MAX_REFUSED + 1):
+        producers.refused(header(1, producer=number))
+    producers.refused(header(0, producer=0))
+    assert producers.check(header(0, producer=0)) is None
+    assert isinstance(producers.check(header(1, producer=0)), Rejected)
+    assert isinstance(producers.check(header(2, producer=MAX_REFUSED - 1)), Rejected)
+    assert producers.check(header(2, producer=MAX_REFUSED)) is None
+
+
 def test_silent_producers_are_forgotten_and_busy_ones_are_not() -> None:
     producers = Producers()
     producers.appended(header(0, producer=1), 0, now_ms=1_000)
@@ -147,3 +190,45 @@ def test_a_snapshot_as_of_an_offset_knows_nothing_of_what_comes_behind_it() -> N
     assert restored.check(header(2)) is None
     assert isinstance(restored.check(header(3)), Rejected)
     assert len(restored) == 1
+
+
+class TestTakingTheNext:
+    def test_the_next_batch_is_taken_and_counts_as_appended(self) -> None:
+        producers, alike = Producers(), Producers()
+        for each in (producers, alike):
+            append(each, header(0, count=3), 0)
+        assert producers.take_next(header(3, count=2), 3, now_ms=5)
+        append(alike, header(3, count=2), 3)
+        assert producers.snapshot() == alike.snapshot()
+        assert producers.check(header(3, count=2)) == Duplicate(3, 1003)
+        assert producers.take_next(header(5), 5, now_ms=5)
+
+    def test_anything_else_is_left_to_the_check(self) -> None:
+        producers = Producers()
+        assert not producers.take_next(header(0), 0, now_ms=5), "a producer that is not known"
+        append(producers, header(0), 0)
+        before = producers.snapshot()
+        for batch in (header(0), header(2), header(1, epoch=1), header(1, producer=8), header(-1, producer=-1)):
+            assert not producers.take_next(batch, 1, now_ms=6)
+        assert producers.snapshot() == before
+
+    def test_sequences_wrap_around_to_zero(self) -> None:
+        producers = Producers()
+        append(producers, header(LAST - 1), 0)
+        assert producers.take_next(header(LAST), 1, now_ms=5)
+        assert producers.take_next(header(0, count=2), 2, now_ms=5)
+        assert producers.take_next(header(2), 4, now_ms=5)
+
+    def test_a_restored_producer_goes_on_where_it_was(self) -> None:
+        producers = Producers()
+        append(producers, header(7, count=3), 0)
+        restored = Producers.restore(producers.snapshot())
+        assert not restored.take_next(header(9), 3, now_ms=5)
+        assert restored.take_next(header(10), 3, now_ms=5)
+
+    def test_no_more_than_five_batches_are_kept(self) -> None:
+        producers = Producers()
+        append(producers, header(0), 0)
+        for sequence in range(1, 20):
+            assert producers.take_next(header(sequence), sequence, now_ms=5)
+        assert [batch.base_offset for batch in producers._producers[7].batches] == [15, 16, 17, 18, 19]

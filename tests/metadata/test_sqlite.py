@@ -8,10 +8,12 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from penstock.metadata import sqlite
 from penstock.metadata.sqlite import SCHEMA_VERSION, SqliteStore, connect
 from penstock.metadata.store import EntriesDroppedError, StoreError, StoreRefusedError
 from tests.metadata.scenario import scenario
@@ -33,7 +35,7 @@ async def main(path, snapshots):
         await store.append(epoch, last, b"entry %d" % last)
         print("entry", last, flush=True)
         if snapshots and last % 7 == 0:
-            await store.save_snapshot(last, b"snapshot %d" % last + bytes(20_000))
+            await store.save_snapshot(epoch, last, b"snapshot %d" % last + bytes(20_000))
             print("snapshot", last, flush=True)
 
 asyncio.run(main(sys.argv[1], sys.argv[2] == "snapshots"))
@@ -152,7 +154,7 @@ async def test_two_stores_of_one_process_are_refused_too(path: str) -> None:
     with pytest.raises(StoreRefusedError, match="in use"):
         await second.open()
 
-    await first.register(1, b"the first one is not disturbed")
+    await first.register(1, b"the first one is not disturbed", folder="")
     await first.close()
     await second.open()
     await second.close()
@@ -166,6 +168,69 @@ async def test_a_file_from_the_future_is_refused(path: str) -> None:
 
     with pytest.raises(StoreRefusedError, match=f"schema {SCHEMA_VERSION + 1}.*upgrade"):
         await SqliteStore(path).open()
+
+
+async def make_version_1(path: str) -> str:
+    """A file as Penstock 0.1 left it, with a registration and an entry. Returns the id of its cluster."""
+    store = SqliteStore(path)
+    await store.open()
+    await store.register(1, b"", folder="")
+    epoch = await store.take_controller_lease(1)
+    assert epoch is not None
+    await store.append(epoch, 1, b"one")
+    cluster_id = await store.cluster_id()
+    await store.close()
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TABLE secrets; PRAGMA user_version = 1;")
+    connection.close()
+    return cluster_id
+
+
+@scenario
+async def test_a_file_of_schema_1_gets_a_secret_and_keeps_the_rest(path: str) -> None:
+    cluster_id = await make_version_1(path)
+    secrets = set()
+    for broker_epoch in (2, 3):
+        store = SqliteStore(path)
+        await store.open()
+        assert await store.cluster_id() == cluster_id
+        assert await store.entries(0) == [(1, b"one")]
+        assert await store.register(1, b"", folder="") == broker_epoch
+        secrets.add(await store.secret())
+        await store.close()
+
+    assert [len(secret) for secret in secrets] == [32]
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    connection.close()
+
+
+@scenario
+async def test_an_upgrade_that_fails_leaves_schema_1(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await make_version_1(path)
+
+    def fail() -> bytes:
+        raise OSError("no randomness")
+
+    monkeypatch.setattr(sqlite, "new_secret", fail)
+    with pytest.raises(StoreRefusedError, match="no randomness"):
+        await SqliteStore(path).open()
+
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'secrets'").fetchall() == []
+    connection.close()
+
+
+@scenario
+async def test_another_folder_is_refused_at_once_where_there_is_no_other_session(path: str) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    await store.register(1, b"", folder="a")
+
+    with pytest.raises(StoreRefusedError, match="broker 1 is in the cluster already"):
+        await store.register(1, b"", folder="b")
+    await store.close()
 
 
 @scenario
@@ -203,7 +268,7 @@ async def test_a_missing_folder_is_told(tmp_path: Path) -> None:
 async def test_only_the_owner_may_read_the_files(path: str) -> None:
     store = SqliteStore(path)
     await store.open()
-    await store.register(1, b"")
+    await store.register(1, b"", folder="")
     files = list(Path(path).parent.iterdir())
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in files}
     await store.close()
@@ -236,12 +301,23 @@ async def test_a_failure_is_an_error_of_the_store_which_goes_on_without_the_entr
 
 @pytest.mark.parametrize("turns", range(5))
 @scenario
-async def test_an_opening_that_was_cancelled_leaves_the_file_free(path: str, turns: int) -> None:
+async def test_an_opening_that_was_cancelled_leaves_the_file_free(
+    path: str, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cancelled, other = SqliteStore(path), SqliteStore(path)
+    # However slow this thread is, the other one has not opened the file before.
+    may_open, open_file = threading.Event(), cancelled._database.open
+
+    def open_later() -> int:
+        may_open.wait()
+        return open_file()
+
+    monkeypatch.setattr(cancelled._database, "open", open_later)
     opening = asyncio.create_task(cancelled.open())
     for _ in range(turns):
         await asyncio.sleep(0)
     opening.cancel()
+    may_open.set()
     await asyncio.wait([opening])
     assert opening.cancelled()
 
@@ -253,7 +329,7 @@ async def test_an_opening_that_was_cancelled_leaves_the_file_free(path: str, tur
 async def test_a_closed_store_leaves_one_file_and_its_lock(path: str) -> None:
     store = SqliteStore(path)
     await store.open()
-    await store.register(1, b"")
+    await store.register(1, b"", folder="")
     await store.close()
 
     assert sorted(os.listdir(Path(path).parent)) == ["metadata", "metadata.lock"]

@@ -10,6 +10,7 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from penstock.protocol.batch import (
     HEADER,
+    MIN_RECORD_BYTES,
     BatchHeader,
     check_produced,
     check_shape,
@@ -20,8 +21,9 @@ from penstock.protocol.batch import (
     stamp_crc,
     stamp_log_append_time,
     verify,
+    whole_batches,
 )
-from penstock.protocol.compression import Codec
+from penstock.protocol.compression import MAX_DECOMPRESSED_BYTES, Codec
 from penstock.protocol.errors import DecodeError
 from penstock.protocol.records import NewRecord, build, iterate
 
@@ -293,6 +295,38 @@ class TestCheckProduced:
         with pytest.raises(DecodeError, match="producer id -2"):
             check_produced(produced(producer_id=-2))
 
+    def test_a_count_beyond_what_the_bytes_can_hold_is_refused(self) -> None:
+        batch = build([NewRecord(None)] * 10)
+        assert len(batch) == HEADER.size + 10 * MIN_RECORD_BYTES, "the smallest records that there are"
+        check_produced(read_header(batch))
+
+        for count in (11, 2**31 - 1):
+            lying = with_fields(batch, record_count=count, last_offset_delta=count - 1)
+            with pytest.raises(DecodeError, match=f"{count} records do not fit 70 bytes"):
+                check_produced(read_header(lying))
+            assert read_produced(memoryview(lying)) is None
+
+    @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+    def test_a_count_beyond_what_a_codec_can_make_of_the_bytes_is_refused(self, codec: Codec) -> None:
+        # Nothing compresses better than the smallest record over and over.
+        batch = build([NewRecord(b"", timestamp=0)] * 200_000, codec=codec)
+        assert read_produced(memoryview(batch)) == read_header(batch)
+        check_produced(read_header(batch))
+
+        # Few bytes cannot become many, and many bytes not more than is ever decompressed.
+        for size in (1, 4_000, 4_000_000):
+            small = build([NewRecord(random.Random(1).randbytes(size))], codec=codec)
+            for count in (2**31 - 1, MAX_DECOMPRESSED_BYTES // MIN_RECORD_BYTES + 1):
+                lying = with_fields(small, record_count=count, last_offset_delta=count - 1)
+                with pytest.raises(DecodeError, match=f"compression {codec.name.lower()}"):
+                    check_produced(read_header(lying))
+                assert read_produced(memoryview(lying)) is None
+
+    def test_a_stored_batch_may_claim_any_count(self) -> None:
+        # A log that has such a batch, from before it was refused, must open with all it has.
+        lying = with_fields(a_batch(1), record_count=2**31 - 1, last_offset_delta=2**31 - 2)
+        verify(read_header(lying), lying)
+
 
 class TestStamp:
     @pytest.mark.parametrize(("offset", "epoch"), [(0, 0), (123_456_789_012, 77), (2**63 - 100, 2**31 - 1)])
@@ -339,7 +373,7 @@ def test_what_is_read_at_a_stroke_passes_the_checks_one_by_one(seed: int) -> Non
         "magic": (0, 1, 2, 3),
         "attributes": (0, 1, 4, 5, 7, 8, 16, 32, -1),
         "last_offset_delta": (-1, 0, 1, 2, 0x7FFF_FFFF),
-        "record_count": (-1, 0, 1, 2, 3),
+        "record_count": (-1, 0, 1, 2, 3, 50, 0x7FFF_FFFF),
         "producer_id": (-2, -1, 0, 9),
         "producer_epoch": (-1, 0),
         "base_sequence": (-1, 0),
@@ -360,3 +394,42 @@ def test_what_is_read_at_a_stroke_passes_the_checks_one_by_one(seed: int) -> Non
         return not header.is_transactional
 
     assert (read_produced(memoryview(changed)) is not None) == passes(), seed
+
+
+def at(first: int, count: int, last_delta: int | None = None) -> bytearray:
+    return build([NewRecord(b"x")] * count, base_offset=first, last_offset_delta=last_delta)
+
+
+def test_whole_batches_end_where_the_last_whole_one_does() -> None:
+    first, second = at(0, 1), at(1, 1)
+    for cut in range(len(second)):
+        assert whole_batches(memoryview(first + second[:cut])) == (len(first), 1)
+    assert whole_batches(memoryview(first + second)) == (len(first + second), 2)
+
+
+def test_a_batch_that_was_cut_off_is_left_out() -> None:
+    data = memoryview(at(0, 3) + at(3, 2))
+
+    assert whole_batches(data, 0) == (len(data), 5)
+    assert whole_batches(data[:-1], 0) == (len(at(0, 3)), 3)
+    assert whole_batches(data[: len(at(0, 3)) + 20], 0) == (len(at(0, 3)), 3)
+    assert whole_batches(memoryview(b""), 7) == (0, 7)
+
+
+def test_batches_behind_the_end_are_left_out() -> None:
+    data = memoryview(at(0, 3) + at(3, 2) + at(9, 1))
+
+    assert whole_batches(data, 0, 3) == (len(at(0, 3)), 3)
+    assert whole_batches(data, 0, 4) == (len(at(0, 3) + at(3, 2)), 9)
+    assert whole_batches(data, 0, 10) == (len(data), 10)
+    assert whole_batches(memoryview(at(9, 1)), 5, 7) == (0, 9), "compaction has taken all that was wanted"
+
+
+def test_after_compaction_the_next_offset_is_behind_the_gap() -> None:
+    assert whole_batches(memoryview(at(4, 1, last_delta=9)), 2)[1] == 14
+    assert whole_batches(memoryview(at(4, 1, last_delta=99) + at(5, 1)), 2)[1] == 6, "the last batch says it"
+
+
+def test_what_is_no_batch_is_left_for_the_decoder_to_refuse() -> None:
+    assert whole_batches(memoryview(bytes(100)), 3) == (100, 3)
+    assert whole_batches(memoryview(at(0, 3))[:-1], 3) == (len(at(0, 3)) - 1, 3)

@@ -83,13 +83,14 @@ def test_headers_and_embedded_messages_are_the_same_to_kio(cls: type[Message]) -
         compare_with_kio(cls, version, load_entity_schema(name, version, kind))
 
 
-def test_kio_knows_every_version_that_we_know_and_one_that_kafka_4_2_does_not() -> None:
+def test_kio_knows_every_version_that_we_know_and_two_that_kafka_4_2_does_not() -> None:
     theirs = {(key, version) for key, name in api_key_map.items() for version in schema_name_map[name]}
     ours = {(api.key, version) for api in all_apis() for version in versions_of(api.request)}
-    describe_log_dirs = 35
+    describe_log_dirs, broker_heartbeat = 35, 63
     assert ours - theirs == set()
     assert {(key, version) for key, version in theirs - ours if key in {api.key for api in all_apis()}} == {
-        (describe_log_dirs, 5)
+        (describe_log_dirs, 5),
+        (broker_heartbeat, 2),
     }
 
 
@@ -170,6 +171,8 @@ def value_from_kio(element: str | type[Message], version: int, value: Any) -> An
     match value:
         case UUID():
             return value.bytes
+        case None if element == "uuid":
+            return ZERO_UUID
         case timedelta():
             return value // MILLISECOND
         case datetime():

@@ -1,16 +1,19 @@
 """Bytes that the encoder writes, one primitive after the other, and values that it refuses."""
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
 
-from penstock.protocol.codec import encode
-from penstock.protocol.encoder import compile_encoder
+from penstock.protocol.codec import encode, stepwise_encoder
+from penstock.protocol.encoder import compile_encoder, compile_stepwise_encoder
 from penstock.protocol.errors import EncodeError
 from penstock.protocol.schema import ZERO_UUID, Message, Records, row
 from penstock.protocol.schemas.groups import HeartbeatRequest
 from penstock.protocol.schemas.headers import RequestHeader
+from penstock.protocol.schemas.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from tests.protocol.messages import all_versions, random_message
 
 
 class Leaf(Message):
@@ -165,3 +168,29 @@ def test_a_field_that_the_version_lacks_is_named_in_the_refusal() -> None:
     with pytest.raises(EncodeError, match="Everything v0 has no field extra"):
         encode(everything(extra=Leaf(number=8)), 0)
     assert encode(everything(extra=Leaf(number=7)), 0) == encode(everything(), 0)
+
+
+def test_messages_are_written_to_the_same_bytes_step_by_step() -> None:
+    rng = Random(1)
+    for cls, version in all_versions():
+        message = random_message(cls, version, rng)
+        chunks: list[Any] = []
+        for _ in stepwise_encoder(cls, version)(message, chunks):
+            pass
+        assert b"".join(chunks) == encode(message, version), (cls.__name__, version)
+
+
+def test_there_is_a_stop_after_each_message_of_each_array() -> None:
+    partitions = [MetadataResponsePartition(partition_index=number) for number in range(5)]
+    message = MetadataResponse(topics=[MetadataResponseTopic(name=name, partitions=partitions) for name in "abc"])
+    steps = compile_stepwise_encoder(MetadataResponse, 12)(message, [])
+    # Partitions, their topics, and the end.
+    assert sum(1 for _ in steps) == 3 * 5 + 3 + 1
+
+
+def test_a_value_that_does_not_fit_is_refused_step_by_step_too() -> None:
+    message = MetadataResponse(topics=[MetadataResponseTopic(name="a"), MetadataResponseTopic(error_code=1 << 20)])
+    with pytest.raises(EncodeError, match="does not fit its field"):
+        list(compile_stepwise_encoder(MetadataResponse, 12)(message, []))
+    with pytest.raises(EncodeError, match="has no version 99"):
+        stepwise_encoder(MetadataResponse, 99)

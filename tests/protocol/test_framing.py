@@ -230,3 +230,16 @@ def test_no_more_memory_is_kept_than_for_a_few_frames_and_none_for_very_large_on
     very_large = FrameReader()
     very_large.feed(memoryview((LARGEST_IN_PLACE + 1).to_bytes(4, "big")))
     assert very_large.room() is None
+
+
+def test_bytes_that_are_just_one_frame_are_told_from_all_others() -> None:
+    whole = memoryview(b"\0\0\0\3abc")
+    reader = FrameReader(limit=10)
+    assert reader.is_whole(whole)
+    assert reader.is_whole(memoryview(bytes(4)))
+    for cut in range(len(whole)):
+        assert not reader.is_whole(whole[:cut])
+    assert not reader.is_whole(memoryview(bytes(whole) + b"\0"))
+    assert not reader.is_whole(memoryview(b"\0\0\0\x0b" + bytes(11))), "it is over the limit"
+    reader.feed(memoryview(b"\0"))
+    assert not reader.is_whole(whole), "another frame has begun"

@@ -1,6 +1,8 @@
 """Both ends of a connection, in memory."""
 
+import tracemalloc
 from collections import deque
+from collections.abc import Generator
 from random import Random
 from typing import Any
 
@@ -13,12 +15,12 @@ from penstock.protocol.errors import DecodeError, EncodeError
 from penstock.protocol.framing import frame
 from penstock.protocol.schema import Message
 from penstock.protocol.schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from penstock.protocol.schemas.groups import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.schemas.groups import HeartbeatRequest, HeartbeatResponse, LeaveGroupResponse, MemberResponse
 from penstock.protocol.schemas.headers import RequestHeader, ResponseHeader
-from penstock.protocol.schemas.metadata import MetadataRequest, MetadataResponse
+from penstock.protocol.schemas.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from penstock.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.protocol.schemas.versions import ApiVersion, ApiVersionsResponse
-from penstock.protocol.session import ClientSession, Request, ServerSession, write_response
+from penstock.protocol.session import ClientSession, Request, ServerSession, write_response, write_response_in_slices
 from tests.protocol.messages import random_message, versions_of
 
 
@@ -47,6 +49,20 @@ def test_a_request_comes_with_its_header_and_is_decoded_when_asked() -> None:
     assert (request.api, request.version, request.correlation_id, request.client_id) == (api(12), 4, 0, "me")
     assert request.is_supported
     assert request.decode() == heartbeat
+
+
+def test_bytes_that_are_just_one_request_are_taken_at_a_stroke_and_all_others_left_alone() -> None:
+    client, server = ClientSession("me"), ServerSession(Request)
+    first, second = (memoryview(sent(client, HeartbeatRequest(group_id="g"), 4)) for _ in range(2))
+    request = server.receive_one(first)
+    assert request is not None
+    assert request.decode() == HeartbeatRequest(group_id="g")
+    assert server.unanswered == 1
+    both = memoryview(bytes(first) + bytes(second))
+    assert server.receive_one(both) is None
+    assert server.unanswered == 1
+    assert len(server.receive(both[:-1])) == 1
+    assert server.receive_one(second) is None, "the rest of another one comes first"
 
 
 @pytest.mark.parametrize("version", [9, 13])
@@ -333,6 +349,17 @@ def test_a_session_knows_whose_reply_is_next() -> None:
     assert server.is_next(second)
 
 
+def test_a_session_knows_which_request_all_others_wait_for_and_which_have_their_reply() -> None:
+    client, server = ClientSession(), ServerSession(Request)
+    data = b"".join(sent(client, HeartbeatRequest(), 4) for _ in range(3))
+    first, second, third = server.receive(data)
+    assert (server.first, server.answered()) == (first, [])
+    server.answer(second, HeartbeatResponse())
+    assert (server.first, server.answered()) == (first, [second])
+    server.answer(first, HeartbeatResponse())
+    assert (server.first, server.answered()) == (third, [])
+
+
 def test_a_large_reply_may_be_received_in_place() -> None:
     client, server = ClientSession("me"), ServerSession(Request)
     [request] = server.receive(sent(client, HeartbeatRequest(), 4))
@@ -354,3 +381,36 @@ def test_a_large_reply_may_be_received_in_place() -> None:
     assert client.fill(1000) == []
     [large] = client.fill(len(room) - 1000)
     assert large.response == fetched
+
+
+def test_a_long_response_is_written_in_slices_that_say_how_much_there_is() -> None:
+    server = ServerSession(Request)
+    [request] = server.receive(sent(ClientSession(), MetadataRequest(), 12))
+    topics = [MetadataResponseTopic(name=f"topic-{number}") for number in range(1000)]
+    response = MetadataResponse(topics=topics, cluster_id="c")
+    chunks: list[Any] = []
+
+    def write() -> Generator[int, None, None]:
+        chunks.extend((yield from write_response_in_slices(request, response)))
+
+    sizes = list(write())
+    assert len(sizes) > 5
+    assert sizes == sorted(sizes)
+    assert joined(chunks) == joined(write_response(request, response, 12))
+    assert sizes[-1] + 4 == len(joined(chunks))
+
+
+def test_a_reply_of_many_small_pieces_is_put_together_in_little_memory() -> None:
+    request = Request(api(13), 3, 7, None, memoryview(b""))
+    response = LeaveGroupResponse(members=[MemberResponse(member_id="a", error_code=25)] * 10_000)
+    write_response(request, response, 3)
+    tracemalloc.start()
+    try:
+        data = joined(write_response(request, response, 3))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert len(data) > 10_000 * 7
+    # Three pieces of some 45 bytes each for a member, and nothing like it once more.
+    assert peak < 10_000 * 250

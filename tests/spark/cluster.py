@@ -4,16 +4,17 @@ import asyncio
 import itertools
 from collections.abc import Iterable
 
-from penstock.client import admin, groups
-from penstock.client.admin import EARLIEST
+from penstock.client.admin.group_offsets import group_offsets
+from penstock.client.admin.offsets import EARLIEST, delete_records, list_offsets
+from penstock.client.admin.topics import add_partitions, delete_topics
 from penstock.client.errors import unwrap
 from penstock.client.metadata import TopicPartition
-from penstock.client.producing import produce
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import NewRecord
-from penstock.spark.connecting import connect
+from penstock.spark.link import connect
 from penstock.spark.options import Mode, SourceOptions, read_options
 from penstock.testing import Broker
+from tests.client.one_batch import produce
 
 _numbers = itertools.count(1)
 
@@ -47,36 +48,36 @@ class TestCluster:
             self.send(topic, [str(number) for number in range(start, min(start + batch, count))], partition)
 
     def delete_topic(self, topic: str) -> None:
-        unwrap(self.link.run(admin.delete_topics(self.cluster, [topic])))
+        unwrap(self.link.run(delete_topics(self.cluster, [topic])))
 
     def add_partitions(self, topic: str, total: int) -> None:
-        unwrap(self.link.run(admin.add_partitions(self.cluster, {topic: total})))
+        unwrap(self.link.run(add_partitions(self.cluster, {topic: total})))
 
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
-        unwrap(self.link.run(admin.delete_records(self.cluster, {TopicPartition(topic, partition): before})))
+        unwrap(self.link.run(delete_records(self.cluster, {TopicPartition(topic, partition): before})))
 
     def first_offset(self, topic: str, partition: int = 0) -> int:
         key = TopicPartition(topic, partition)
-        return unwrap(self.link.run(admin.list_offsets(self.cluster, {key: EARLIEST})))[key].offset
+        return unwrap(self.link.run(list_offsets(self.cluster, {key: EARLIEST})))[key].offset
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        told = unwrap(self.link.run(groups.group_offsets(self.cluster, [group])))[group]
+        told = unwrap(self.link.run(group_offsets(self.cluster, [group])))[group]
         return {key: each.offset for key, each in told.items()}
 
     def sweep(self) -> None:
         """Have retention look at all partitions, now."""
         stage = self.broker._open_stage()
-        stage.host.run(self.broker._production().housekeeping.sweep())
+        stage.host.run(self.broker._production().upkeep.housekeeping.sweep())
 
     def compact(self, topic: str) -> None:
         """Compact what is due, once the disk has it."""
         production = self.broker._production()
-        log = production.partitions.get(topic, 0).log  # type: ignore[union-attr]
+        log = production.services.partitions.get(topic, 0).log  # type: ignore[union-attr]
 
         async def compact() -> bool:
             while log.recovery_point < log.segments[-1].base_offset:
                 await asyncio.sleep(0.001)
-            return await production.compacting.compact_next()
+            return await production.upkeep.compacting.compact_next()
 
         assert self.broker._open_stage().host.run(compact())
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.client import retrying
+from penstock.client.cluster import retries as retrying
 from penstock.testing import Broker
 from tests.spark.cluster import TestCluster
 
@@ -27,7 +27,7 @@ CONF = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker() -> Iterator[Broker]:
     with Broker() as made:
         yield made

@@ -1,8 +1,9 @@
 """Statistics of two topics, made by hand, for tests of what becomes of them."""
 
-from penstock.spark.statistics import AuditStats, Bar, HourStats, KeyStats, PartitionStats, Stats, TopicStats
-from penstock.spark.stats_audit import Finding, Kind
-from penstock.spark.stats_buckets import Distribution
+from penstock.spark.statistics.audit import Finding, Kind
+from penstock.spark.statistics.buckets import Distribution
+from penstock.spark.statistics.run import AuditStats, Bar, HourStats, KeyStats, PartitionStats, Stats, TopicStats
+from penstock.spark.statistics.times import TimeStats
 
 HOUR_MS = 3_600_000
 NOON_MS = 472_222 * HOUR_MS
@@ -43,4 +44,9 @@ def made(*topics: TopicStats) -> Stats:
             AuditStats("orders", 0, 18, 2, 1, 3, 4, 0, 0, (Finding(Kind.DUPLICATE, 7, 0, 12, 9, 3),)),
             AuditStats("orders", 1, 10, 0, 1, 0, 0, 5, 5, (Finding(Kind.REMOVED, 7, 0, 5, 5, 5),)),
         ),
+        times=(
+            TimeStats("orders", NOON_MS, 1000, 23),
+            TimeStats("orders", NOON_MS + HOUR_MS, 1000, 6),
+        ),
+        cluster="127.0.0.1:9092",
     )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow.fs import LocalFileSystem
 
-from penstock.spark.lake import Lake, Source
-from penstock.spark.lake_files import FileName, Manifest, arrow_schema, write_file
+from penstock.spark.lake.files import FileName, Manifest, arrow_schema, write_file
+from penstock.spark.lake.lake import Lake, Source
 from penstock.spark.planning import Range
 
 if TYPE_CHECKING:

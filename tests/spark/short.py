@@ -24,14 +24,11 @@ SHORT: Final = {
 
 # They start Spark in a process of their own.
 _APART: Final = (
-    "tests/docs/test_archive_guide.py",
-    "tests/docs/test_spark_sink_guide.py",
-    "tests/docs/test_statistics_guide.py",
+    "tests/cli/pipeline/test_quiet.py::test_a_pipeline_prints_nothing_on_standard_error_but_its_own",
     "tests/spark/test_java.py::test_where_there_is_no_java_one_is_installed_and_spark_runs_on_it",
-    "tests/spark/test_source.py::test_transform_with_state_needs_protobuf_and_pandas",
+    "tests/spark/source/test_source.py::test_transform_with_state_needs_protobuf_and_pandas",
     "tests/system/test_spark_kills.py",
-    "tests/docs/test_guides.py::test_the_code_of_a_guide_runs[spark]",
-    "tests/docs/test_guides.py::test_the_code_of_a_guide_runs[from-spark-kafka]",
+    "tests/docs/test_guides.py::test_the_guides_to_spark_work_one_after_the_other_against_one_broker",
 )
 
 
@@ -50,7 +47,4 @@ def _starts_spark(item: pytest.Item) -> bool:
     # Those of a cluster have a command of their own, and say so themselves.
     if item.nodeid.startswith("tests/system/test_spark_cluster.py"):
         return False
-    fixtures = getattr(item, "fixturenames", ())
-    # A command that has a broker to talk to goes as far as Spark.
-    is_command = item.nodeid.startswith("tests/cli/test_pipeline_") and "broker" in fixtures
-    return is_command or "spark" in fixtures or item.nodeid.startswith(_APART)
+    return "spark" in getattr(item, "fixturenames", ()) or item.nodeid.startswith(_APART)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.admin import EARLIEST, LATEST
+from penstock.client.admin.offsets import EARLIEST, LATEST
 from penstock.client.metadata import TopicPartition
 from penstock.spark.options import Assigned, Bound, Matching, Mode, Named, OptionsError, read_options
 
@@ -95,6 +95,8 @@ def test_bytes_may_have_a_unit(text: str, size: int) -> None:
         ({"minPartitions": "0"}, "minPartitions is '0': set it to a number of 1 or more"),
         ({"maxRecordsPerPartition": "many"}, "maxRecordsPerPartition is 'many'"),
         ({"maxBytesPerTrigger": "much"}, "write a number of bytes, or 500k, 64m, 1g"),
+        ({"onCorrupt": "ignore"}, "onCorrupt is 'ignore': set it to raise, which fails the query, or to skip"),
+        ({"kafka.on.corrupt": "skip"}, "kafka.on.corrupt cannot be set here: set onCorrupt to raise or skip"),
         ({"failOnDataLoss": "yes"}, "failOnDataLoss is 'yes': set it to true or false"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is 'soon'"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger is 9 and"),
@@ -195,3 +197,10 @@ def test_a_bound_is_told_in_a_few_characters() -> None:
     assert Bound(7, is_time=True).describe(key) == "time:7"
     assert Bound(each={key: 3}).describe(key) == "3"
     assert Bound(each={}).describe(key) == "earliest"
+
+
+def test_options_that_are_shown_show_no_password() -> None:
+    security = {"kafka__security.protocol": "SASL_SSL", "kafka__sasl.mechanism": "PLAIN", "kafka__sasl.username": "ann"}
+    options = read("batch", **security, **{"kafka__sasl.password": "s3cret"})
+    assert options.settings["sasl.password"] == "s3cret"
+    assert "s3cret" not in repr(options)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.client.admin import EARLIEST, LATEST
+from penstock.client.admin.offsets import EARLIEST, LATEST
 from penstock.client.errors import UnknownPartitionError, UnknownTopicError
 from penstock.client.metadata import TopicPartition
 from penstock.protocol.records import NewRecord

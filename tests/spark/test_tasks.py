@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.spark.tasks import TaskFailedError, attempt_number, message_of, run_tasks
+from penstock.spark.tasks import TaskFailedError, attempt_number, message_of, run_tasks, sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,3 +76,10 @@ def test_what_is_no_error_of_python_has_no_message_of_one() -> None:
         message_of(f"{chained}Traceback (most recent call last):\n  File y\na.B: one\ntwo\n SQLSTATE: 1") == "one\ntwo"
     )
     assert message_of("Traceback (most recent call last):\n  File y\nStopIteration\n\tat org") == "StopIteration"
+
+
+def test_an_error_of_java_is_told_without_what_py4j_and_java_say_around_it() -> None:
+    text = "An error occurred while calling o67.collect.\n: org.apache.spark.SparkException: Job aborted: lost\n\tat a"
+    assert sentence_of(text) == "Job aborted: lost"
+    assert sentence_of("[X] It is: so\nmore") == "[X] It is: so"
+    assert sentence_of(f"{text}\nTraceback (most recent call last):\n  File y\na.B: one") == "one"

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from penstock.client.admin import LATEST, list_offsets
+from penstock.client.admin.offsets import LATEST, list_offsets
 from penstock.client.errors import unwrap
 from penstock.client.metadata import TopicPartition
-from penstock.spark.connecting import connect
+from penstock.spark.link import connect
 
 PADDING: Final = " " * 8192
 """What makes rows so large that Spark does not gather many of them before it hands them on."""

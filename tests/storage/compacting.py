@@ -9,13 +9,13 @@ from penstock.protocol.batch import BatchHeader, read_header, split
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import ControlType, build_end_marker, read_control
 from penstock.protocol.records import NewRecord, Record, build, iterate
-from penstock.storage.cleaning import CleanedSegment, CleaningDone, SourceChangedError, clean
-from penstock.storage.compaction import plan
-from penstock.storage.compaction_state import CompactionConfig
+from penstock.storage.compaction.clean import CleanedSegment, CleaningDone, SourceChangedError, clean
+from penstock.storage.compaction.plan import plan
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.files import Files
-from penstock.storage.log import Log, LogConfig
-from penstock.storage.memory_files import MemoryFiles
+from penstock.storage.files.memory import MemoryFiles
+from penstock.storage.log.compaction_state import CompactionConfig
+from penstock.storage.log.log import Log, LogConfig
 from tests.storage.store import FOLDER, TOPIC, batches_of
 
 START_MS = 1_000_000_000

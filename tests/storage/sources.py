@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from penstock.protocol.batch import read_header
 from penstock.protocol.records import NewRecord, build
-from penstock.storage.cleaning_job import CleaningJob, Source
-from penstock.storage.memory_files import MemoryFiles
-from penstock.storage.pace import Pace
-from penstock.storage.source_batches import SourceFolder
+from penstock.storage.compaction.pace import Pace
+from penstock.storage.compaction.sources import SourceFolder
+from penstock.storage.files.memory import MemoryFiles
+from penstock.storage.log.cleaned import CleaningJob, Source
 from tests.storage.store import overwrite
 
 LOG = "/log"

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from penstock.protocol.batch import BatchHeader, read_header, split
+from penstock.protocol.batch import HEADER, BatchHeader, read_header, split, stamp_crc
 from penstock.protocol.compression import Codec
 from penstock.protocol.crc32c import crc32c
 from penstock.protocol.records import NewRecord, build, iterate
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.files import Buffer, Files, write_all
-from penstock.storage.log import Log, LogConfig
-from penstock.storage.memory_files import MemoryFiles
-from penstock.storage.recovery import RecoveryReport
+from penstock.storage.files.memory import MemoryFiles
+from penstock.storage.log.log import Log, LogConfig
+from penstock.storage.log.recovery import RecoveryReport
 
 FOLDER = "/data"
 TOPIC = "orders"
@@ -20,6 +20,13 @@ NOW_MS = 1_700_000_000_000
 def new_batch(*values: bytes, timestamp: int = NOW_MS, codec: Codec = Codec.NONE) -> bytearray:
     """A batch of records with these values."""
     return bytearray(build([NewRecord(value, timestamp=timestamp) for value in values], codec=codec))
+
+
+def claiming(batch: bytearray, count: int) -> bytearray:
+    """The batch with another number of records in its header, and a right checksum."""
+    HEADER.pack_into(batch, 0, *read_header(batch)._replace(record_count=count, last_offset_delta=count - 1))
+    stamp_crc(batch)
+    return batch
 
 
 class Store:
@@ -45,7 +52,7 @@ class Store:
 
     def kill(self) -> None:
         """The process is gone, and what it wrote is there."""
-        self.directory._descriptors.close()
+        self.directory._descriptors.close_all()
         self.files.close(self.directory._lock)
 
     def reopen(self, *, clean: bool = True) -> None:
@@ -110,6 +117,14 @@ def read_one(log: Log, offset: int) -> tuple[BatchHeader, bytes]:
     with found:
         data = found.read()
     return read_header(data), data
+
+
+def delete_expired(log: Log, now_ms: int, *, upper_bound: int | None = None) -> int:
+    """Apply retention to a log, as a partition does. Returns how many segments are gone."""
+    expired = log.find_expired(now_ms, upper_bound=upper_bound)
+    if expired:
+        log.advance_start(expired[-1].end_offset)
+    return len(expired)
 
 
 def contents(files: Files, path: str) -> bytes:

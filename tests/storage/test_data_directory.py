@@ -4,17 +4,25 @@ import errno
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from penstock.protocol.batch import split
+from penstock.protocol.batch import split, stamp
 from penstock.storage.data_directory import CLEAN_SHUTDOWN_FILE, FOLDER_FILE, DataDirectory
-from penstock.storage.errors import CorruptCheckpointError, DirectoryRefusedError, UnsupportedFormatError
+from penstock.storage.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    DirectoryRefusedError,
+    LogOfflineError,
+    OffsetOutOfRangeError,
+    UnsupportedFormatError,
+)
 from penstock.storage.files import Files, RealFiles
-from penstock.storage.log import Log, LogConfig
-from penstock.storage.memory_files import Crashed, Damage, MemoryFiles
+from penstock.storage.files.memory import Crashed, Damage, MemoryFiles
+from penstock.storage.log.log import Log, LogConfig
 from tests.storage.store import FOLDER, NOW_MS, contents, make_newer, new_batch, overwrite, values_of
 
 MARKER = f"{FOLDER}/{CLEAN_SHUTDOWN_FILE}"
@@ -121,6 +129,10 @@ class TestFormats:
         for number in range(5):
             append(log, b"%d" % number)
         log.save_snapshot(b"state", version=1)
+        follower = directory.log("orders", 1)
+        batch = new_batch(b"after a hole")
+        stamp(batch, 7, 0)
+        follower.append_replicated(split(batch), now_ms=NOW_MS)
         log.advance_start(1)
         directory.close()
         return files
@@ -130,11 +142,13 @@ class TestFormats:
         log = directory.log("orders", 0, LogConfig(segment_bytes=150), identity=b"me")
         values_of(log)
         log.latest_snapshot(version=1)
+        directory.log("orders", 1)
         directory.close()
 
     @pytest.mark.parametrize(
         "name",
         [
+            "orders-1/holes",
             "folder",
             "recovery-points",
             "clean-shutdown",
@@ -154,7 +168,7 @@ class TestFormats:
         older = contents(files, f"{FOLDER}/{name}")
         make_newer(files, f"{FOLDER}/{name}")
         before = snapshot_of(files)
-        with pytest.raises(UnsupportedFormatError, match=rf"{FOLDER}/{name} has format 2, .* upgrade Penstock"):
+        with pytest.raises(UnsupportedFormatError, match=rf"{FOLDER}/{name} has format [23], .* upgrade Penstock"):
             self.use(files)
         files.kill_process()
         after = snapshot_of(files)
@@ -165,14 +179,15 @@ class TestFormats:
 
     def test_no_kind_of_file_is_missing_above(self) -> None:
         names = {name.partition(".")[2] or name for name in snapshot_of(self.folder())}
+        names -= {"orders-1/leader-epochs"}
         assert names == {
             "clean-shutdown", "folder", "lock", "recovery-points", "orders-0/identity", "orders-0/leader-epochs",
-            "orders-0/log-start", "snapshot", "index", "timeindex", "log",
+            "orders-0/log-start", "orders-1/holes", "snapshot", "index", "timeindex", "log",
         }  # fmt: skip
 
     @pytest.mark.parametrize(
         "name", ["folder", "recovery-points", "clean-shutdown", "orders-0/identity", "orders-0/leader-epochs",
-                 "orders-0/log-start"]
+                 "orders-0/log-start", "orders-1/holes"]
     )  # fmt: skip
     def test_a_damaged_checkpoint_is_reported_by_name(self, name: str) -> None:
         files = self.folder()
@@ -183,8 +198,10 @@ class TestFormats:
 
 def snapshot_of(files: Files) -> dict[str, bytes]:
     """Every file below the folder and its content."""
-    names = [name for name in files.list(FOLDER) if "-0" not in name]
-    names += [f"orders-0/{name}" for name in files.list(f"{FOLDER}/orders-0")]
+    names = files.list(FOLDER)
+    folders = [name for name in names if name.startswith("orders-")]
+    names = [name for name in names if name not in folders]
+    names += [f"{folder}/{name}" for folder in folders for name in files.list(f"{FOLDER}/{folder}")]
     return {name: contents(files, f"{FOLDER}/{name}") for name in names}
 
 
@@ -378,6 +395,276 @@ class TestIdentity:
             assert values_of(found.log("orders", 0, identity=b"one")) == [b"x"], f"call {nth}"
             nth += 1
         assert nth > 1, "the first append makes this call"
+
+
+class TestTruncatingMany:
+    """Logs of ten records each, of epochs 0 to 4, of which one is to be cut in the middle, one not at all ..."""
+
+    CONFIG = LogConfig(segment_bytes=3 * len(new_batch(b"x")))
+    OFFSETS = (4, 10, 0, 9, 6)
+
+    def logs(self, directory: DataDirectory) -> list[Log]:
+        return [directory.log("orders", number, self.CONFIG) for number in range(len(self.OFFSETS))]
+
+    def filled(self, files: MemoryFiles) -> tuple[DataDirectory, list[Log]]:
+        directory = DataDirectory(FOLDER, files)
+        logs = self.logs(directory)
+        for log in logs:
+            for number in range(10):
+                log.append(split(new_batch(b"%d" % number)), leader_epoch=number // 2, now_ms=NOW_MS)
+            log.begin_epoch(8)
+        directory.flusher.flush()
+        directory.flusher.save_recovery_points(NOW_MS)
+        return directory, logs
+
+    def cuts(self, logs: list[Log]) -> list[tuple[Log, int]]:
+        return list(zip(logs, self.OFFSETS, strict=True))
+
+    def check(self, log: Log, end: int) -> None:
+        assert values_of(log) == [b"%d" % number for number in range(end)]
+        assert log.epochs.entries == tuple((epoch, 2 * epoch) for epoch in range((end + 1) // 2))
+
+    def test_cuts_each_where_it_is_told_to_and_durably(self, files: MemoryFiles) -> None:
+        directory, logs = self.filled(files)
+        assert directory.truncate_many(self.cuts(logs)) == {}
+        for log, end in self.cuts(logs):
+            self.check(log, end)
+            assert log.flushed_offset == end
+        for damage in Damage:
+            again = self.logs(DataDirectory(FOLDER, files.after_crash(damage, random.Random(0))))
+            for log, end in self.cuts(again):
+                self.check(log, end)
+        append(logs[0], b"new")
+        directory.flusher.flush()
+        assert logs[0].flushed_offset == 5
+
+    def test_lowers_all_recovery_points_at_once(self, files: MemoryFiles) -> None:
+        directory, logs = self.filled(files)
+        renamed: list[str] = []
+        rename = files.rename
+
+        def noted(old: str, new: str) -> None:
+            renamed.append(new)
+            rename(old, new)
+
+        files.rename = noted  # type: ignore[method-assign]
+        directory.truncate_many(self.cuts(logs))
+        assert renamed.count(f"{FOLDER}/recovery-points") == 1
+
+    def test_leaves_each_log_whole_or_cut_after_a_power_loss(self) -> None:
+        files = MemoryFiles()
+        directory, logs = self.filled(files)
+        begun = files.steps
+        directory.truncate_many(self.cuts(logs))
+        for step in range(begun + 1, files.steps + 1):
+            copy = MemoryFiles(seed=step)
+            doomed, its_logs = self.filled(copy)
+            copy.crash_at(step)
+            with pytest.raises(Crashed):
+                doomed.truncate_many(self.cuts(its_logs))
+            for damage in Damage:
+                again = self.logs(DataDirectory(FOLDER, copy.after_crash(damage, random.Random(step))))
+                for log, end in self.cuts(again):
+                    assert end <= log.end_offset <= 10
+                    assert values_of(log) == [b"%d" % number for number in range(log.end_offset)]
+                    assert log.last_record_epoch == (log.end_offset + 1) // 2 - 1
+
+    def test_that_fails_for_one_log_takes_that_one_offline_and_cuts_the_others(self, files: MemoryFiles) -> None:
+        directory, logs = self.filled(files)
+        logs[1].fail(OSError(errno.EIO, "earlier"))
+        logs[4].advance_start(8)
+        files.fail("truncate", 3, OSError(errno.EIO, "broken"))
+        errors = directory.truncate_many(self.cuts(logs))
+        assert {logs.index(log): type(error) for log, error in errors.items()} == {
+            0: LogOfflineError,
+            1: LogOfflineError,
+            4: OffsetOutOfRangeError,
+        }
+        assert [log.failure is None for log in logs] == [False, False, True, True, True]
+        self.check(logs[2], 0)
+        self.check(logs[3], 9)
+        assert logs[4].end_offset == 10
+        assert directory.failure is None
+
+    def test_that_cannot_lower_recovery_points_cuts_nothing(self, files: MemoryFiles) -> None:
+        directory, logs = self.filled(files)
+        rename = files.rename
+
+        def refused(old: str, new: str) -> None:
+            if new.endswith("recovery-points"):
+                raise OSError(errno.EIO, "broken")
+            rename(old, new)
+
+        files.rename = refused  # type: ignore[method-assign]
+        errors = directory.truncate_many(self.cuts(logs))
+        assert [logs.index(log) for log in errors] == [0, 2, 3, 4], "the one that need not be cut is well"
+        again = self.logs(DataDirectory(FOLDER, files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0))))
+        assert [log.end_offset for log in again] == [10] * 5
+
+    @pytest.mark.parametrize("synced_first", [True, False])
+    @pytest.mark.parametrize("damage", Damage)
+    def test_keeps_a_flush_that_is_under_way_from_vouching_for_what_comes_after(
+        self, files: MemoryFiles, damage: Damage, synced_first: bool
+    ) -> None:
+        directory, logs = self.filled(files)
+        for log in logs:
+            append(log, b"10")
+        under_way = directory.flusher.begin()
+        if synced_first:
+            under_way.sync()
+        assert directory.truncate_many(self.cuts(logs)) == {}
+        for log in logs:
+            log.append(split(new_batch(b"new")), leader_epoch=9, now_ms=NOW_MS)
+        if not synced_first:
+            under_way.sync()
+        directory.flusher.end(under_way)
+        directory.flusher.save_recovery_points(NOW_MS)
+        for log, end in self.cuts(logs):
+            assert log.flushed_offset <= end
+        found = self.logs(DataDirectory(FOLDER, files.after_crash(damage, random.Random(0))))
+        for log, end in self.cuts(found):
+            assert values_of(log)[:end] == [b"%d" % number for number in range(end)]
+        directory.flusher.flush()
+        assert [log.flushed_offset for log in logs] == [end + 1 for end in self.OFFSETS]
+
+    def test_goes_on_beside_appends_reads_and_flushes_of_other_logs(self, tmp_path: Path) -> None:
+        # Few descriptors, so that each file closes others.
+        directory = DataDirectory(f"{tmp_path}/data", RealFiles(), descriptors=3)
+        count = 24
+        cut = [directory.log("cut", number, self.CONFIG) for number in range(count)]
+        others = [directory.log("other", number, self.CONFIG) for number in range(8)]
+        for log in (*cut, *others):
+            for number in range(10):
+                append(log, b"%d" % number)
+        directory.flusher.flush()
+        errors: list[dict[Log, Exception]] = []
+        cuts = [(log, number % 11) for number, log in enumerate(cut)]
+        for log in cut[::2]:
+            # Flushes that end while the logs are cut have an effect later.
+            log.begin_epoch(3)
+        thread = threading.Thread(target=lambda: errors.append(directory.truncate_many(cuts)))
+        written = 10
+        thread.start()
+        while thread.is_alive() or written < 20:
+            for log in others:
+                append(log, b"%d" % written)
+                assert len(values_of(log)) == written + 1
+            directory.flusher.flush()
+            directory.flusher.save_recovery_points(NOW_MS)
+            written += 1
+        thread.join()
+        assert errors == [{}]
+        directory.flusher.flush()
+        for log, end in cuts:
+            assert (log.end_offset, log.flushed_offset) == (min(end, 10), min(end, 10))
+        assert directory.close()
+        again = DataDirectory(f"{tmp_path}/data", RealFiles())
+        for number in range(count):
+            found = again.log("cut", number, self.CONFIG)
+            assert values_of(found) == [b"%d" % value for value in range(min(number % 11, 10))]
+        assert len(values_of(again.log("other", 0, self.CONFIG))) == written
+        again.close()
+
+
+class TestSettingAside:
+    def damaged(self, files: MemoryFiles) -> DataDirectory:
+        """A folder with a log that was flushed, and cannot be opened."""
+        directory = DataDirectory(FOLDER, files)
+        log = directory.log("orders", 0, identity=b"me")
+        append(log, b"old")
+        directory.close()
+        files.unlink(f"{FOLDER}/clean-shutdown")
+        files.flip_bit(f"{FOLDER}/orders-0/{0:020}.log", 40, 0)
+        directory = DataDirectory(FOLDER, files)
+        with pytest.raises(CorruptLogError):
+            directory.log("orders", 0, identity=b"me")
+        return directory
+
+    def test_frees_the_name_of_a_log_that_cannot_be_opened_for_a_new_one(self, files: MemoryFiles) -> None:
+        directory = self.damaged(files)
+        aside = directory.set_aside("orders", 0)
+        assert aside == f"{FOLDER}/orders-0.0-stray"
+        log = directory.log("orders", 0, identity=b"me")
+        assert (log.start_offset, log.end_offset, log.epochs.entries) == (0, 0, ())
+        append(log, b"new")
+        directory.flusher.flush()
+        for damage in Damage:
+            again = DataDirectory(FOLDER, files.after_crash(damage, random.Random(0)))
+            assert values_of(again.log("orders", 0, identity=b"me")) == [b"new"]
+            assert again.partitions() == [("orders", 0)]
+
+    def test_knows_a_folder_that_this_process_has_not_opened(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        append(directory.log("orders", 0))
+        assert not directory.has_unopened("orders", 0)
+        assert directory.close()
+        directory = DataDirectory(FOLDER, files)
+        assert directory.has_unopened("orders", 0)
+        assert not directory.has_unopened("orders", 1)
+        directory.log("orders", 0)
+        assert not directory.has_unopened("orders", 0)
+
+    def test_takes_a_log_that_is_open_out_of_use(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        log = directory.log("orders", 0)
+        append(log)
+        under_way = directory.flusher.begin()
+        log.begin_epoch(5)
+        assert directory.set_aside("orders", 0) is not None
+        under_way.sync()
+        directory.flusher.end(under_way)
+        log.epochs.save()
+        fresh = directory.log("orders", 0)
+        assert fresh is not log
+        assert values_of(fresh) == []
+        append(fresh, b"new")
+        directory.flusher.flush()
+        assert directory.close()
+        assert values_of(DataDirectory(FOLDER, files).log("orders", 0)) == [b"new"]
+
+    def test_keeps_every_log_that_was_set_aside_under_a_name_of_its_own_for_good(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        for number in range(3):
+            append(directory.log("orders", 0), b"%d" % number)
+            directory.flusher.flush()
+            assert directory.set_aside("orders", 0) == f"{FOLDER}/orders-0.{number}-stray"
+        directory.close()
+        DataDirectory(FOLDER, files).close()
+        for number in range(3):
+            assert f"{0:020}.log" in files.list(f"{FOLDER}/orders-0.{number}-stray")
+
+    def test_forgets_that_a_log_was_flushed_whose_folder_is_gone(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        append(directory.log("orders", 0))
+        directory.close()
+        for name in files.list(f"{FOLDER}/orders-0"):
+            files.unlink(f"{FOLDER}/orders-0/{name}")
+        files.remove_directory(f"{FOLDER}/orders-0")
+        directory = DataDirectory(FOLDER, files)
+        with pytest.raises(CorruptLogError):
+            directory.log("orders", 0)
+        assert directory.set_aside("orders", 0) is None
+        assert directory.log("orders", 0).end_offset == 0
+
+    @pytest.mark.parametrize("damage", Damage)
+    def test_is_done_or_not_after_a_power_loss(self, files: MemoryFiles, damage: Damage) -> None:
+        log_file = f"{0:020}.log"
+        for step in range(1, 20):
+            copy = MemoryFiles(seed=step)
+            directory = self.damaged(copy)
+            copy.crash_at(copy.steps + step)
+            try:
+                directory.set_aside("orders", 0)
+            except Crashed:
+                pass
+            else:
+                assert step > 3
+                return
+            left = copy.after_crash(damage, random.Random(step))
+            names = left.list(FOLDER)
+            assert ("orders-0" in names) != ("orders-0.0-stray" in names)
+            kept = "orders-0" if "orders-0" in names else "orders-0.0-stray"
+            assert log_file in left.list(f"{FOLDER}/{kept}")
 
 
 class TestDeleting:

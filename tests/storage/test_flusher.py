@@ -9,9 +9,9 @@ import pytest
 from penstock.protocol.batch import split
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.errors import LogOfflineError, SyncFailedError
-from penstock.storage.flusher import SIDE_BY_SIDE
-from penstock.storage.log import Log, LogConfig
-from penstock.storage.memory_files import Damage, MemoryFiles
+from penstock.storage.files.memory import Crashed, Damage, MemoryFiles
+from penstock.storage.files.sync_threads import SIDE_BY_SIDE
+from penstock.storage.log.log import Log, LogConfig
 from tests.storage.store import FOLDER, NOW_MS, Store, new_batch, values_of
 
 MANY = SIDE_BY_SIDE + 4
@@ -81,7 +81,7 @@ class TestARound:
         assert not broker.flusher.has_work
         broker.append(0, 2, 2, 4)
         assert broker.flusher.has_work
-        assert list(broker.flusher.dirty_logs) == [broker.logs[number] for number in (0, 2, 4)]
+        assert list(broker.flusher.unflushed_logs) == [broker.logs[number] for number in (0, 2, 4)]
         broker.flusher.flush()
         assert not broker.flusher.has_work
         assert broker.flushed == [2, 1, 3, 1, 2]
@@ -123,6 +123,122 @@ class TestARound:
         assert broker.calls["sync"] == MANY
         assert broker.flushed == [2] * MANY
 
+    def test_saves_the_epochs_of_some_logs_and_flushes_the_records_of_all(self) -> None:
+        broker = Broker(5)
+        broker.make_old()
+        for log in broker.logs:
+            log.begin_epoch(7)
+        broker.append(3, 4, epoch=7)
+        for unsaved in ([2, 3, 4], [4], []):
+            assert broker.flusher.has_work
+            round = broker.flusher.begin(saves=2)
+            round.sync()
+            broker.flusher.end(round)
+            assert [number for number, log in enumerate(broker.logs) if not log.epochs.is_saved] == unsaved
+            assert broker.flushed == [log.end_offset for log in broker.logs]
+            # What lies above the recovery point is scanned after a crash, and tells the epochs.
+            points = [broker.directory.recovery_point(log) for log in broker.logs]
+            assert all(log.epochs.is_saved_up_to(point) for log, point in zip(broker.logs, points, strict=True))
+        assert not broker.flusher.has_work
+
+    def test_saves_the_epochs_of_many_logs_with_two_syncs_of_the_file_system(self) -> None:
+        broker = Broker(3 * SIDE_BY_SIDE)
+        broker.make_old()
+        for log in broker.logs:
+            log.begin_epoch(7)
+        broker.append(0, epoch=7)
+        broker.flusher.flush()
+        assert broker.calls == {"sync_filesystem": 2}
+        assert broker.flushed[0] == 2
+        for damage in Damage:
+            again = Broker(len(broker.logs), broker.files.after_crash(damage, random.Random(0)))
+            assert [log.epochs.latest for log in again.logs] == [7] * len(broker.logs)
+        assert broker.files.list(broker.logs[0].directory).count("leader-epochs") == 1
+        assert not [name for name in broker.files.list(broker.logs[0].directory) if name.endswith(".tmp")]
+
+    def test_saves_the_epochs_of_many_logs_one_by_one_where_the_file_system_cannot_be_synced(self) -> None:
+        broker = Broker(2 * SIDE_BY_SIDE)
+        broker.make_old()
+        broker.files.can_sync_filesystem = False
+        for log in broker.logs:
+            log.begin_epoch(7)
+        broker.flusher.flush()
+        again = Broker(len(broker.logs), broker.files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)))
+        assert [log.epochs.latest for log in again.logs] == [7] * len(broker.logs)
+        assert not [name for name in broker.files.list(broker.logs[0].directory) if name.endswith(".tmp")]
+
+    @pytest.mark.parametrize("damage", Damage)
+    def test_that_saves_the_epochs_of_many_logs_may_be_cut_short_by_a_power_loss_anywhere(self, damage: Damage) -> None:
+        count = SIDE_BY_SIDE + 2
+        steps = self.elect_many(count, None).files.steps
+        for step in range(self.elect_many(count, 0).files.steps + 1, steps + 1):
+            broker = self.elect_many(count, step)
+            again = Broker(count, broker.files.after_crash(damage, random.Random(step)))
+            for log in again.logs:
+                assert values_of(log)[:1] == [b"x"]
+                assert log.epochs.entries in (((0, 0),), ((0, 0), (7, 1)))
+
+    def elect_many(self, count: int, crash_at: int | None) -> Broker:
+        """All logs get a leader, and a flush that crashes at a step, or is not made at 0."""
+        broker = Broker(count)
+        broker.make_old()
+        for log in broker.logs:
+            log.begin_epoch(7)
+        broker.append(epoch=7)
+        if crash_at is None:
+            broker.flusher.flush()
+        elif crash_at:
+            broker.files.crash_at(crash_at)
+            with pytest.raises(Crashed):
+                broker.flusher.flush()
+        return broker
+
+    @pytest.mark.parametrize("nth", [1, 2])
+    def test_that_saves_the_epochs_of_many_logs_does_not_bring_one_back_that_a_truncation_has_forgotten(
+        self, nth: int
+    ) -> None:
+        broker = Broker(SIDE_BY_SIDE + 1)
+        broker.make_old()
+        for log in broker.logs:
+            log.begin_epoch(7)
+        cut, sync = broker.logs[3], broker.files.sync_filesystem
+
+        def truncating(fd: int) -> bool:
+            # While the flush waits for the disk in its thread, the log follows another leader.
+            if broker.calls["sync_filesystem"] == nth - 1:
+                cut.truncate(1)
+            return sync(fd)
+
+        broker.files.sync_filesystem = truncating  # type: ignore[method-assign]
+        broker.flusher.flush()
+        assert broker.calls["sync_filesystem"] == 2
+        assert cut.epochs.is_saved
+        for damage in Damage:
+            again = Broker(len(broker.logs), broker.files.after_crash(damage, random.Random(0)))
+            assert again.logs[3].epochs.entries == ((0, 0),)
+            assert again.logs[4].epochs.entries == ((0, 0), (7, 1))
+
+    def test_of_a_log_whose_epochs_wait_their_turn_saves_them_with_its_next_records_or_never_if_it_is_gone(
+        self,
+    ) -> None:
+        broker = Broker(4)
+        broker.make_old()
+        for log in broker.logs:
+            log.begin_epoch(7)
+
+        def flush() -> list[int]:
+            round = broker.flusher.begin(saves=1)
+            round.sync()
+            broker.flusher.end(round)
+            return [number for number, log in enumerate(broker.logs) if log.epochs.is_saved]
+
+        assert flush() == [0]
+        broker.append(2, epoch=7)
+        broker.logs[1].let_go()
+        assert flush() == [0, 2]
+        assert flush() == [0, 2, 3]
+        assert not broker.flusher.has_work
+
     def test_with_nothing_to_do_does_nothing(self) -> None:
         broker = Broker(3)
         broker.make_old()
@@ -158,7 +274,7 @@ class TestARound:
         for _ in range(30):
             broker.append()
         broker.flusher.flush()
-        assert not any(segment.is_open_for_writing for segment in broker.logs[0].segments)
+        assert not any(segment.writers for segment in broker.logs[0].segments)
 
 
 class TestWhileARoundIsUnderWay:
@@ -341,7 +457,7 @@ class TestAFailedSync:
     def test_while_a_log_is_recovered_takes_the_folder_offline_too(self) -> None:
         broker = Broker(2)
         broker.append()
-        broker.directory._descriptors.close()
+        broker.directory._descriptors.close_all()
         broker.files.kill_process()
         directory = DataDirectory(FOLDER, broker.files)
         directory.log("orders", 0)
@@ -478,6 +594,19 @@ class TestRecoveryPoints:
         broker.append()
         broker.flusher.flush()
         assert not broker.flusher.recovery_points_are_due(NOW_MS + 2)
+
+    def test_are_due_again_after_a_second_when_they_could_not_be_saved(self) -> None:
+        broker = Broker(1)
+        broker.append()
+        broker.flusher.flush()
+        broker.files.fail("rename", 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(OSError, match="broken"):
+            broker.flusher.save_recovery_points(NOW_MS)
+        assert not broker.flusher.recovery_points_are_due(NOW_MS + 999)
+        assert broker.flusher.recovery_points_are_due(NOW_MS + 1000), "though nothing was flushed since"
+        broker.flusher.save_recovery_points(NOW_MS + 1000)
+        assert broker.logs[0].recovery_point == 1
+        assert not broker.flusher.recovery_points_are_due(NOW_MS + 5000)
 
     def test_bound_what_a_restart_has_to_check(self) -> None:
         store = Store(config=LogConfig(index_interval_bytes=ONE))

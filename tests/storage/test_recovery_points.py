@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from penstock.storage.checkpoint import write_checkpoint
 from penstock.storage.errors import CorruptCheckpointError, UnsupportedFormatError
-from penstock.storage.memory_files import Damage, MemoryFiles
+from penstock.storage.files.checkpoint import write_checkpoint
+from penstock.storage.files.memory import Damage, MemoryFiles
 from penstock.storage.recovery_points import FILE_NAME, RecoveryPoints, pack_offsets, unpack_offsets
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.protocol.batch import HEADER, LENGTH_OVERHEAD, split
 from penstock.storage.errors import CorruptLogError
-from penstock.storage.log import LogConfig
-from penstock.storage.memory_files import MemoryFiles
+from penstock.storage.files.memory import MemoryFiles
+from penstock.storage.log.log import LogConfig
 from penstock.storage.scrub import BATCHES_AT_ONCE, Damage, Scrubber
 from tests.storage.store import NOW_MS, Store, new_batch
 

@@ -1,24 +1,24 @@
 """A broker below its sockets, on a disk in memory, and idempotent producers of it: all of them driven call by call, so
 that the power can go at every one."""
 
+import math
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from penstock.broker.config.typed import BrokerConfig, TopicConfig
-from penstock.broker.partition import Partition
+from penstock.broker.partitions.partition import Partition
 from penstock.protocol.batch import split
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.records import iterate
 from penstock.storage.data_directory import DataDirectory
+from penstock.storage.files.memory import MemoryFiles
+from penstock.storage.files.sync_threads import SyncThreads
 from penstock.storage.flusher import FlushRound
-from penstock.storage.memory_files import MemoryFiles
+from tests.broker.engine.stage import manual_turn
 from tests.broker.harness import NOW_MS, batch
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from tests.broker.partitions.images import sole_replica
 
 FOLDER: Final = "/data/logs"
 TOPIC: Final = "orders"
@@ -46,12 +46,12 @@ class BareBroker:
         self._settings = TopicConfig(configs, BrokerConfig({})).settings()
 
     def start(self) -> None:
-        self._to_write: list[Partition] = []
+        self._turn, _ = manual_turn(lambda: self.now_ms)
         self._round: FlushRound | None = None
         self._is_synced = False
         self.partitions = []
         self.directory = DataDirectory(FOLDER, self.files, cluster_id="crashing")
-        self.directory.flusher._threads = _InTurn()  # type: ignore[assignment]
+        self.directory.flusher._threads = _InTurn(self.files)
         self.leader_epoch += not self.directory.was_clean
         for index in self._indexes:
             self.partitions.append(self._open(index))
@@ -59,16 +59,17 @@ class BareBroker:
             self.directory.flusher.flush()
 
     def _open(self, index: int) -> Partition:
-        return Partition(
+        partition = Partition(
             TOPIC,
             TOPIC_ID,
             index,
             self.directory.log(TOPIC, index, self._settings.log, identity=TOPIC_ID),
             self._settings,
-            leader_epoch=self.leader_epoch,
+            turn=self._turn,
             now_ms=self.now_ms,
-            write_later=self._to_write.append,
         )
+        partition.lead(sole_replica(index, self.leader_epoch), broker_epoch=1, min_isr=None, now_ms=0)
+        return partition
 
     def stop(self) -> None:
         """In order."""
@@ -78,9 +79,7 @@ class BareBroker:
         self.directory.close()
 
     def end_turn(self) -> None:
-        for partition in self._to_write:
-            partition.write_staged(self.now_ms)
-        self._to_write.clear()
+        self._turn.settle()
 
     def continue_flush(self) -> None:
         """The next of the three steps of a flush, so that anything may happen between them."""
@@ -126,16 +125,19 @@ class BareBroker:
         return found
 
 
-class _InTurn(Executor):
+class _InTurn(SyncThreads):
     """Syncs that a broker does side by side, one behind the other: so every run makes the same calls."""
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        done: Future[T] = Future()
-        try:
-            done.set_result(fn(*args, **kwargs))
-        except BaseException as error:
-            done.set_exception(error)
-        return done
+    def sync(self, fds: Sequence[int]) -> float:
+        errors = []
+        for fd in fds:
+            try:
+                self._files.sync(fd)
+            except BaseException as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -213,8 +215,12 @@ class _Waiter:
     sent: Sent
     connection: object
 
+    @property
+    def deadline(self) -> float:
+        return math.inf
+
     def appended(self, base_offset: int, log_start: int) -> None:
         self.producer.answered(self.sent, base_offset, self.connection)
 
-    def refused(self, code: ErrorCode, message: str) -> None:
+    def refused(self, code: ErrorCode, message: str, base_offset: int = -1) -> None:
         raise AssertionError(f"{self.sent.partition}: {self.sent.values[0]!r} was refused, {code.name}: {message}")

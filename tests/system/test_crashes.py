@@ -19,7 +19,6 @@ from penstock.protocol.schema import Message
 from penstock.protocol.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.protocol.schemas.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.system.clients import create_topic
-from tests.system.disks import Ext4Disk, NoDiskError
 from tests.system.loads import (
     PARTITIONS,
     LibrdkafkaLoad,
@@ -31,6 +30,7 @@ from tests.system.loads import (
 )
 from tests.system.processes import BrokerProcess, Patience, kill_while_it_starts, spare_port
 from tests.system.producing import connect
+from tools.chaos.disks import Ext4Disk, NoDiskError
 
 KILLS: Final = int(os.environ.get("SOAK_KILLS", "5"))
 POWER_LOSSES: Final = int(os.environ.get("SOAK_POWER_LOSSES", "3"))

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from penstock.client import retrying
+from penstock.client.cluster import retries as retrying
 from penstock.client.errors import ClientError
 from penstock.client.message import RecordMetadata
-from penstock.client.producer import Producer
+from penstock.client.producer.producer import Producer
 from tests.client.cutting import Cut, Cutter, cut_off
-from tests.client.peer import in_loop
 from tests.system.clients import create_topic
 from tests.system.processes import BrokerProcess
 from tests.system.producing import read_all
 from tests.system.proxy import Faults, Proxy
+from tests.waiting import in_loop
 
 PARTITIONS = 2
 MESSAGES = [b"%d" % number for number in range(24)]
@@ -76,11 +76,6 @@ async def test_at_least_once_a_cut_connection_loses_nothing_and_repeats_nothing(
         told = await send_all(cutter, "at_least_once", is_switched_off=False)
 
         logs = await read(cutter)
-        if step == 0:
-            # Nobody was ever reached: that is told at once, and true.
-            assert all(isinstance(each, ClientError) and not each.outcome_unknown for each in told.values())
-            assert not counts(logs)
-            return
         assert cutter.has_cut
         assert logs == [
             [value for value in MESSAGES if int(value) % PARTITIONS == index] for index in range(PARTITIONS)
@@ -150,7 +145,7 @@ async def test_at_most_once_loses_what_a_cut_takes_with_it() -> None:
 
 PROGRAM = """
 import asyncio, sys
-from penstock.client.producer import Producer
+from penstock.client.producer.producer import Producer
 
 async def main(address, first):
     async with Producer(address, delivery="at_least_once", linger_ms=0) as producer:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from penstock.broker import housekeeping as housekeeping_module
+from penstock.broker.upkeep import housekeeping as housekeeping_module
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.protocol.schemas.topics import (
@@ -18,7 +18,7 @@ from penstock.protocol.schemas.topics import (
 )
 from penstock.storage.data_directory import CLEAN_SHUTDOWN_FILE, DataDirectory
 from penstock.storage.errors import DirectoryRefusedError
-from penstock.storage.memory_files import Damage, MemoryFiles
+from penstock.storage.files.memory import Damage, MemoryFiles
 from tests.broker.harness import (
     FOLDER,
     NOW_MS,
@@ -195,7 +195,7 @@ def full_disk_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 def fill_disk(node: Node, free_bytes: int) -> None:
     """Somebody else takes all but this much."""
     node.memory.capacity = (1 << 40) - node.memory.free_bytes(LOGS) + free_bytes
-    node.broker.disk.check()
+    node.broker.services.disk.check()
 
 
 @in_loop
@@ -224,12 +224,12 @@ async def test_below_the_reserve_records_are_refused_and_reading_and_deleting_go
         assert await delete_records(client, "orders", 3) == (ErrorCode.NONE, 3)
         assert await delete_topic(client, "unloved") == ErrorCode.NONE
         clock.advance(61_000)
-        assert await node.broker.housekeeping.sweep() == 5
+        assert await node.broker.upkeep.housekeeping.sweep() == 5
         assert await start_of(client, "old") == 5
         assert not node.broker.failed.is_set()
         # What went has made room, and nobody has to tell the broker.
         node.memory.capacity = None
-        await until(lambda: not node.broker.disk.is_low)
+        await until(lambda: not node.broker.services.disk.is_low)
         again = await client.produce("orders", batch(b"x", producer=(7, 0, 0)))
         assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 5)
 
@@ -267,7 +267,7 @@ async def test_a_disk_that_fills_up_in_the_middle_of_an_append_keeps_what_is_who
         assert partition.log.size == len(batch(b"a"))
         assert await client.values("orders") == [b"a"]
         # Nothing is tried again before the next look, which finds that there is room for something smaller.
-        await until(lambda: not node.broker.disk.is_low)
+        await until(lambda: not node.broker.services.disk.is_low)
         assert (await client.produce("orders", batch(b"b", producer=(7, 0, 1)))).base_offset == 1
         await node.crash(Damage.LOSE_UNSYNCED)
         assert await (await node.connect()).values("orders") == [b"a", b"b"]
@@ -325,7 +325,7 @@ async def test_an_election_that_finds_no_room_is_held_and_saved_later() -> None:
         node.files = left
         left.is_full = True
         await node.start()
-        assert f"{LOGS}/orders-0/leader-epochs.tmp" in left.refused
+        await until(lambda: f"{LOGS}/orders-0/leader-epochs.tmp" in left.refused)
         client = await node.connect()
         epoch = node.partition("orders").leader.leader_epoch
         await append(client, "orders", 1)
@@ -443,7 +443,7 @@ async def test_the_scrubber_finds_a_flipped_bit_that_nobody_reads(caplog: pytest
         client = await node.connect()
         await fill(client, "orders")
         node.memory.flip_bit(segment_path(node, "orders", 2), ONE - 1, 5)
-        scrubbing = node.broker.scrubbing
+        scrubbing = node.broker.upkeep.scrubbing
         assert scrubbing.bytes_scrubbed == 0
         while await scrubbing.scrub() is not None:
             pass
@@ -470,7 +470,7 @@ async def test_a_damaged_segment_without_an_index_does_not_stop_retention() -> N
                 node.memory.unlink(f"{LOGS}/orders-0/{name}")
         await node.start()
         clock.advance(61_000)
-        assert await node.broker.housekeeping.sweep() == 5
+        assert await node.broker.upkeep.housekeeping.sweep() == 5
         assert await start_of(await node.connect(), "orders") == 5
 
 
@@ -499,10 +499,10 @@ def test_a_clock_that_jumps_deletes_nothing(days: int, caplog: pytest.LogCapture
         async with running(clock=clock) as node:
             client = await node.connect()
             await fill(client, "orders", retention_ms="60000")
-            await node.broker.housekeeping.sweep()
+            await node.broker.upkeep.housekeeping.sweep()
             clock.wall_ms += days * DAY_MS
             with caplog.at_level(logging.WARNING, "penstock"):
-                assert await node.broker.housekeeping.sweep() == 0
+                assert await node.broker.upkeep.housekeeping.sweep() == 0
             assert "the clock has jumped" in caplog.text
             assert await start_of(client, "orders") == 0
             # Records are taken all the same, with whatever time they have.
@@ -518,11 +518,11 @@ async def test_a_clock_that_stands_by_its_new_time_for_a_day_is_believed() -> No
     async with running(clock=clock) as node:
         client = await node.connect()
         await fill(client, "orders", retention_ms="60000")
-        await node.broker.housekeeping.sweep()
+        await node.broker.upkeep.housekeeping.sweep()
         clock.wall_ms += 400 * DAY_MS
-        assert await node.broker.housekeeping.sweep() == 0
+        assert await node.broker.upkeep.housekeeping.sweep() == 0
         clock.advance(DAY_MS)
-        assert await node.broker.housekeeping.sweep() == 5
+        assert await node.broker.upkeep.housekeeping.sweep() == 5
 
 
 # History
@@ -535,9 +535,9 @@ async def test_an_idle_partition_is_emptied_by_time() -> None:
         client = await node.connect()
         await fill(client, "orders", 1, retention_ms="60000", internal_segment_bytes="100000")
         clock.advance(60_000)
-        assert await node.broker.housekeeping.sweep() == 0
+        assert await node.broker.upkeep.housekeeping.sweep() == 0
         clock.advance(1)
-        assert await node.broker.housekeeping.sweep() == 1
+        assert await node.broker.upkeep.housekeeping.sweep() == 1
         assert await start_of(client, "orders") == 1
         assert await client.values("orders", 1) == []
         await until(lambda: not [name for name in node.files.list(f"{LOGS}/orders-0") if name.endswith(".log")])
@@ -553,7 +553,7 @@ async def test_by_size_a_partition_is_a_ring_buffer() -> None:
         await client.create_topic("orders", configs={**SMALL_SEGMENTS, "retention.bytes": str(3 * ONE)})
         for number in range(1, 20):
             await append(client, "orders", 1)
-            await node.broker.housekeeping.sweep()
+            await node.broker.upkeep.housekeeping.sweep()
             log = node.partition("orders").log
             assert (log.start_offset, log.size) == (max(0, number - 3), min(number, 3) * ONE)
             assert len(await client.values("orders", log.start_offset)) == min(number, 3)
@@ -567,10 +567,10 @@ async def test_segment_ms_closes_a_segment_that_nobody_appends_to() -> None:
         await fill(client, "orders", 2, segment_ms="60000", internal_segment_bytes="100000")
         log = node.partition("orders").log
         clock.advance(59_999)
-        await node.broker.housekeeping.sweep()
+        await node.broker.upkeep.housekeeping.sweep()
         assert len(log.segments) == 1
         clock.advance(1)
-        await node.broker.housekeeping.sweep()
+        await node.broker.upkeep.housekeeping.sweep()
         assert [segment.base_offset for segment in log.segments] == [0, 2]
         assert len(await client.values("orders")) == 2
 
@@ -593,7 +593,7 @@ def test_a_start_that_was_told_never_goes_back_whatever_crashes(damage: Damage |
                 assert await client.values("orders", told) == [bytes(60)] * (6 - told)
                 assert (await client.fetch("orders", told - 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             clock.advance(61_000)
-            assert await node.broker.housekeeping.sweep() == 3
+            assert await node.broker.upkeep.housekeeping.sweep() == 3
             assert await start_of(client, "orders") == 6
             await node.crash(damage)
             client = await node.connect()

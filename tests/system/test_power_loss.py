@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from penstock.storage.memory_files import Crashed, Damage, MemoryFiles
+from penstock.storage.files.memory import Crashed, Damage, MemoryFiles
 from tests.system.bare_broker import FOLDER, TOPIC, BareBroker, IdempotentProducer, Sent
 
 PARTITIONS: Final = 3

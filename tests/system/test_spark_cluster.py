@@ -1,8 +1,10 @@
-"""The pipeline on a real Spark cluster, of which executors are killed. `make test-spark-cluster` alone runs this: it
-takes half a dozen JVMs, and a process of Python can have one Spark session only."""
+"""The pipeline on a real Spark cluster, of which executors are killed. It takes half a dozen JVMs, and a process of
+Python can have one Spark session only: `make test-spark-cluster` runs all of it, `make test` one in another process."""
 
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.functions import col, udf
 
-from penstock.spark import archive, archiving, read, session
-from penstock.spark.archiving import ArchiveProgress
+from penstock.spark import archive, read, session
+from penstock.spark.lake import archiving
+from penstock.spark.lake.archiving import ArchiveProgress
 from penstock.testing import Broker
 from tests.spark.cluster import TestCluster
 from tests.spark.waiting import PADDING, wait_for_messages
@@ -21,10 +24,12 @@ from tests.system.spark_cluster import JAVA_OPTIONS, SparkCluster, kill_own_exec
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-pytestmark = [
-    pytest.mark.skipif("PENSTOCK_TEST_SPARK_CLUSTER" not in os.environ, reason="make test-spark-cluster runs it"),
-    pytest.mark.timeout(600),
-]
+ALONE = "PENSTOCK_TEST_SPARK_CLUSTER"
+"""Set in a process that has no other session."""
+ROOT = Path(__file__).parent.parent.parent
+
+pytestmark = pytest.mark.timeout(600)
+alone = pytest.mark.skipif(ALONE not in os.environ, reason="make test-spark-cluster runs it")
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +95,7 @@ def fill(cluster: TestCluster, name: str, partitions: int, count: int) -> str:
     return topic
 
 
+@alone
 def test_source_and_sink_survive_the_death_of_an_executor(
     spark: "SparkSession", standalone: SparkCluster, cluster: TestCluster, tmp_path: Path
 ) -> None:
@@ -107,6 +113,7 @@ def test_source_and_sink_survive_the_death_of_an_executor(
     assert max(found.values()) > 1, "what was sent before comes again"
 
 
+@alone
 def test_a_stream_survives_the_death_of_an_executor(
     spark: "SparkSession", cluster: TestCluster, tmp_path: Path
 ) -> None:
@@ -125,6 +132,7 @@ def test_a_stream_survives_the_death_of_an_executor(
     assert sorted(counts(spark, cluster, target)) == list(range(300))
 
 
+@alone
 def test_an_archive_is_exact_though_an_executor_dies(
     spark: "SparkSession",
     standalone: SparkCluster,
@@ -149,3 +157,15 @@ def test_an_archive_is_exact_though_an_executor_dies(
     found: DataFrame = read(spark, topic, bootstrap=cluster.bootstrap, lake=lake)
     places = Counter((row.partition, row.offset) for row in found.select("partition", "offset").collect())
     assert places == Counter({(partition, offset): 1 for partition in range(4) for offset in range(2000)})
+
+
+@pytest.mark.skipif(ALONE in os.environ, reason="this is the other process")
+def test_one_of_them_passes_in_a_process_of_its_own() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    name = f"{Path(__file__).relative_to(ROOT)}::{test_an_archive_is_exact_though_an_executor_dies.__name__}"
+    command = [sys.executable, "-m", "pytest", "--quiet", name]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**environment, ALONE: "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout

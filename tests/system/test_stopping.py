@@ -73,7 +73,8 @@ def test_ctrl_c_stops_in_order(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         broker.send_signal(signal.SIGINT)
         assert broker.wait() == 0
-        assert [line["message"] for line in broker.lines()] == ["started", "stopping", "stopped"]
+        messages = [line["message"] for line in broker.lines()]
+        assert messages == ["became controller", "started", "stopping", "stopped"]
     with BrokerProcess(tmp_path / "data") as again:
         assert again.started["was_clean"]
 

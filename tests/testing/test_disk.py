@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.storage.files import FileStat, RealFiles, write_all
-from penstock.storage.memory_files import MemoryFiles
+from penstock.storage.files.memory import MemoryFiles
 from penstock.testing.disk import ScratchDisk
 
 

@@ -197,7 +197,7 @@ async def test_delayed_and_dropped_fetches_hold_no_files_when_their_connection_i
                 reader.close()
             fault.clear()
         descriptors = broker._production().directory._descriptors
-        while any(entry.pins for (_, write), entry in descriptors._open.items() if not write):
+        while any(file.readers for file in descriptors.open_files):
             await asyncio.sleep(0.001)
         client.close()
 

@@ -81,4 +81,4 @@ def test_close_ends_the_thread_and_what_is_left_in_it(clock: Clock) -> None:
     host.run(leave_it())
     host.close()
     assert cancelled.is_set()
-    assert others() == before
+    assert set(others()) <= set(before)

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from kafka import KafkaConsumer
 
-from penstock.broker.partition import Partition
+from penstock.broker.partitions.partition import Partition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schemas.groups import DescribeGroupsRequest, FindCoordinatorRequest
 from penstock.testing import Broker
@@ -40,7 +40,7 @@ async def state_of(broker: Broker, group: str = "g") -> tuple[str, int]:
 
 
 def partition_of(broker: Broker, topic: str) -> Partition:
-    found = broker._production().partitions.get(topic, 0)
+    found = broker._production().services.partitions.get(topic, 0)
     assert isinstance(found, Partition)
     return found
 

@@ -1,22 +1,21 @@
 """The plugin as users meet it: pytest, run on a test file of theirs in a process of its own."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 pytest_plugins = ["pytester"]
 
-HUNDRED = """
+START_UP = re.compile(r"a broker was there after (\d+) ms, (\d+) ms of them for imports")
+
+TESTS = """
     import pytest
     from confluent_kafka import Consumer, Producer, TopicPartition
     from kafka import KafkaConsumer, KafkaProducer
 
     seen = set()
 
-    @pytest.mark.parametrize("number", range(50))
+    @pytest.mark.parametrize("number", range(CONFLUENT_TESTS))
     def test_confluent_kafka(penstock_broker, penstock_topic, number):
         assert penstock_topic not in seen
         seen.add(penstock_topic)
@@ -30,7 +29,7 @@ HUNDRED = """
         assert (message.offset(), message.value()) == (0, value)
         consumer.close()
 
-    @pytest.mark.parametrize("number", range(50))
+    @pytest.mark.parametrize("number", range(KAFKA_PYTHON_TESTS))
     def test_kafka_python(penstock_broker, penstock_topic, number):
         assert penstock_topic not in seen
         seen.add(penstock_topic)
@@ -45,48 +44,31 @@ HUNDRED = """
         consumer.close()
 """
 
-START_UP = re.compile(r"a broker was there after (\d+) ms, (\d+) ms of them for imports")
+
+def numbered(*, confluent_kafka: int, kafka_python: int) -> str:
+    """So many tests of each client, of which kafka-python waits a third of a second in each."""
+    return TESTS.replace("CONFLUENT_TESTS", str(confluent_kafka)).replace("KAFKA_PYTHON_TESTS", str(kafka_python))
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment in which Python has what it compiled before, as it has after an installation."""
-    environment = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("bytecode"))}
-    subprocess.run(
-        [sys.executable, "-c", "import penstock.testing.broker, _pytest.pytester"],
-        env={**os.environ, **environment},
-        check=True,
-    )
-    return environment
-
-
-@pytest.fixture
-def users(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, compiled: dict[str, str]) -> pytest.Pytester:
-    """A folder of a user."""
-    for name, value in compiled.items():
-        monkeypatch.setenv(name, value)
-    return pytester
-
-
-def test_a_hundred_tests_have_a_fresh_topic_each_in_one_process(users: pytest.Pytester) -> None:
-    users.makepyfile(HUNDRED)
-    result = users.runpytest_subprocess()
+def test_a_hundred_tests_have_a_fresh_topic_each_in_one_process(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(numbered(confluent_kafka=90, kafka_python=10))
+    result = pytester.runpytest_subprocess()
     result.assert_outcomes(passed=100)
     told = START_UP.search(result.stdout.str())
     assert told is not None
     assert int(told[1]) > int(told[2]) > 0
 
 
-def test_each_worker_of_xdist_has_a_broker_of_its_own(users: pytest.Pytester) -> None:
-    users.makepyfile(HUNDRED)
-    result = users.runpytest_subprocess("-n", "2")
-    result.assert_outcomes(passed=100)
+def test_each_worker_of_xdist_has_a_broker_of_its_own(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(numbered(confluent_kafka=18, kafka_python=2))
+    result = pytester.runpytest_subprocess("-n", "2")
+    result.assert_outcomes(passed=20)
     told = re.findall(r"penstock: (gw\d): " + START_UP.pattern, result.stdout.str())
     assert sorted(worker for worker, *_ in told) == ["gw0", "gw1"]
 
 
-def test_tests_with_a_loop_of_their_own_use_the_same_fixtures(users: pytest.Pytester) -> None:
-    users.makepyfile(
+def test_tests_with_a_loop_of_their_own_use_the_same_fixtures(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
         """
         import asyncio
         import pytest
@@ -115,12 +97,12 @@ def test_tests_with_a_loop_of_their_own_use_the_same_fixtures(users: pytest.Pyte
             asyncio.run(main())
         """
     )
-    result = users.runpytest_subprocess("--asyncio-mode=strict")
+    result = pytester.runpytest_subprocess("--asyncio-mode=strict")
     result.assert_outcomes(passed=4)
 
 
-def test_what_one_test_did_to_the_broker_does_not_reach_the_next(users: pytest.Pytester) -> None:
-    users.makepyfile(
+def test_what_one_test_did_to_the_broker_does_not_reach_the_next(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
         """
         import pytest
         from confluent_kafka import Producer
@@ -154,11 +136,46 @@ def test_what_one_test_did_to_the_broker_does_not_reach_the_next(users: pytest.P
             assert produce(penstock_broker, penstock_topic)
         """
     )
-    users.runpytest_subprocess().assert_outcomes(passed=5)
+    pytester.runpytest_subprocess().assert_outcomes(passed=5)
 
 
-def test_fixtures_of_any_scope_can_build_on_the_broker(users: pytest.Pytester) -> None:
-    users.makepyfile(
+def test_what_one_test_did_to_the_cluster_does_not_reach_the_next(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from penstock.client.sync import Producer
+
+        def send(cluster, topic):
+            with Producer(cluster.bootstrap) as producer:
+                for partition in range(3):
+                    producer.send(topic, b"a", partition=partition).result()
+
+        def test_one(penstock_cluster):
+            assert len(penstock_cluster.brokers) == 3
+            penstock_cluster.create_topic("one", partitions=3)
+            send(penstock_cluster, "one")
+            penstock_cluster.cut(0, 1)
+            penstock_cluster.cut_from_metadata(1)
+
+        def test_two(penstock_cluster):
+            penstock_cluster.until_leaders()
+            penstock_cluster.brokers[1].create_topic("two", partitions=3)
+            send(penstock_cluster, "two")
+            penstock_cluster.kill(0)
+            penstock_cluster.clock.advance("1 s")
+
+        def test_three(penstock_cluster, penstock_broker):
+            assert penstock_cluster.clock.lead_ms == 0
+            penstock_cluster.until_leaders()
+            send(penstock_cluster, "one")
+            send(penstock_cluster, "two")
+            assert penstock_broker.is_running
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=3)
+
+
+def test_fixtures_of_any_scope_can_build_on_the_broker(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
         """
         import pytest
 
@@ -175,11 +192,11 @@ def test_fixtures_of_any_scope_can_build_on_the_broker(users: pytest.Pytester) -
             assert bootstrap == penstock_broker.bootstrap
         """
     )
-    users.runpytest_subprocess().assert_outcomes(passed=1)
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
-def test_the_factory_starts_brokers_for_one_test(users: pytest.Pytester) -> None:
-    users.makepyfile(
+def test_the_factory_starts_brokers_for_one_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
         """
         import threading
 
@@ -192,11 +209,11 @@ def test_the_factory_starts_brokers_for_one_test(users: pytest.Pytester) -> None
             assert not [thread for thread in threading.enumerate() if thread.name.startswith("penstock")]
         """
     )
-    users.runpytest_subprocess().assert_outcomes(passed=2)
+    pytester.runpytest_subprocess().assert_outcomes(passed=2)
 
 
-def test_the_name_of_a_topic_tells_its_test(users: pytest.Pytester) -> None:
-    users.makepyfile(
+def test_the_name_of_a_topic_tells_its_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
         """
         import pytest
 
@@ -209,11 +226,11 @@ def test_the_name_of_a_topic_tells_its_test(users: pytest.Pytester) -> None:
             assert penstock_topic == "test_plain-4"
         """
     )
-    users.runpytest_subprocess().assert_outcomes(passed=4)
+    pytester.runpytest_subprocess().assert_outcomes(passed=4)
 
 
-def test_who_does_not_ask_for_a_broker_imports_nothing_of_it(users: pytest.Pytester) -> None:
-    users.makepyfile(
+def test_who_does_not_ask_for_a_broker_imports_nothing_of_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
         """
         import sys
 
@@ -222,13 +239,13 @@ def test_who_does_not_ask_for_a_broker_imports_nothing_of_it(users: pytest.Pytes
             assert ours == {"penstock", "penstock.testing", "penstock.testing.plugin"}
         """
     )
-    result = users.runpytest_subprocess()
+    result = pytester.runpytest_subprocess()
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("penstock:*")
 
 
-def test_it_can_be_switched_off(users: pytest.Pytester) -> None:
-    users.makepyfile("def test_one(penstock_broker): pass")
-    result = users.runpytest_subprocess("-p", "no:penstock")
+def test_it_can_be_switched_off(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_one(penstock_broker): pass")
+    result = pytester.runpytest_subprocess("-p", "no:penstock")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*fixture 'penstock_broker' not found*"])

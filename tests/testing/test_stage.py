@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.clock import Clock
-from penstock.testing.stage import HOST, Stage
+from penstock.testing.stage import HOST, Ground, Stage
 
 
 def stage_of(*, in_memory: bool = False, **settings: str) -> Stage:
-    return Stage({name.replace("_", "."): value for name, value in settings.items()}, Clock(print), in_memory=in_memory)
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return Stage(named, Ground(Clock(print)), in_memory=in_memory)
+
+
+def close(stage: Stage) -> None:
+    stage._ground.close()
+    stage.close()
 
 
 def test_the_broker_listens_on_the_port_that_was_kept_for_it() -> None:
@@ -27,7 +33,7 @@ def test_the_broker_listens_on_the_port_that_was_kept_for_it() -> None:
         assert len(set(addresses)) == 1
         assert addresses[0][0] == HOST
     finally:
-        stage.close()
+        close(stage)
 
 
 def test_a_port_of_the_users_own_is_used_if_it_is_of_this_machine() -> None:
@@ -41,7 +47,7 @@ def test_a_port_of_the_users_own_is_used_if_it_is_of_this_machine() -> None:
         assert stage.broker.address == ("localhost", port)
     finally:
         stage.host.run(stage.stop())
-        stage.close()
+        close(stage)
 
 
 def test_the_folder_is_there_until_the_end() -> None:
@@ -51,7 +57,7 @@ def test_the_folder_is_there_until_the_end() -> None:
     folder = Path(stage.broker.data_path)
     stage.host.run(stage.stop())
     assert (folder / "logs").is_dir()
-    stage.close()
+    close(stage)
     assert not folder.exists()
 
 
@@ -61,7 +67,7 @@ def test_in_memory_there_is_no_folder() -> None:
     assert stage.broker is not None
     assert not Path(stage.broker.data_path).exists()
     stage.host.run(stage.stop())
-    stage.close()
+    close(stage)
 
 
 def test_a_disk_without_a_reserve_is_full_when_there_is_nothing_left() -> None:
@@ -72,7 +78,7 @@ def test_a_disk_without_a_reserve_is_full_when_there_is_nothing_left() -> None:
     stage.host.run(stage.free_disk())
     assert stage.disk.room is None
     stage.host.run(stage.stop())
-    stage.close()
+    close(stage)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the port cannot be kept")
@@ -80,5 +86,5 @@ def test_two_stages_never_get_the_same_port() -> None:
     stages = [stage_of(in_memory=True) for _ in range(20)]
     ports = {stage._settings["listeners"] for stage in stages}
     for stage in stages:
-        stage.close()
+        close(stage)
     assert len(ports) == 20

@@ -16,6 +16,7 @@ from benchmarks.programs import ProgramError, load, program
 from benchmarks.report import Row, Table, Target, judge, markdown, save
 from benchmarks.samples import Rounds
 from benchmarks.systems import Floor, Penstock, System
+from benchmarks.workloads import CURRENT, OLD, WORKLOADS
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.protocol.session import ClientSession
@@ -62,6 +63,24 @@ def test_every_message_produced_is_fetched_once(
     fetched = drive(running, "fetch", topic, max_bytes=20_000, in_flight=2, **options)
     assert fetched["messages"] == 200 * each + 3
     assert fetched["bytes"] >= produced["bytes"]
+
+
+@pytest.mark.parametrize("fetch_version", range(4, 19))
+def test_every_version_that_clients_speak_is_spoken(
+    running: tuple[System, Server], topic: str, fetch_version: int
+) -> None:
+    versions = {"produce_version": min(fetch_version - 1, 13), "fetch_version": fetch_version, "partitions": 3}
+    drive(running, "produce", topic, requests=30, acks=-1, **versions)
+    assert drive(running, "fetch", topic, max_bytes=5_000, **versions)["messages"] == 30
+    told = drive(running, "e2e", topic, rate=1000, seconds=0.05, **versions)
+    assert (told["sent"], told["received"], told["missing"]) == (50, 50, 0)
+
+
+def test_a_version_that_is_not_spoken_is_refused() -> None:
+    with pytest.raises(ProgramError, match="version 14 is not spoken: the last is 13"):
+        load("produce", port=1, topics=["t"], requests=1, produce_version=14)
+    with pytest.raises(ProgramError, match="version 19 is not spoken: the last is 18"):
+        load("produce", port=1, topics=["t"], requests=1, fetch_version=19)
 
 
 def test_fetching_goes_around_as_often_as_it_is_told(running: tuple[System, Server], topic: str) -> None:
@@ -111,9 +130,11 @@ def test_a_surge_follows_its_schedule(running: tuple[System, Server], topic: str
 def test_an_error_of_the_broker_fails_the_load(tmp_path: Path) -> None:
     with Penstock().start(tmp_path, cores=()) as server:
         with pytest.raises(ProgramError, match="failed, the first one with error 3"):
+            load("produce", port=server.port, topics=["nowhere"], requests=1, produce_version=12, fetch_version=12)
+        with pytest.raises(ProgramError, match="Metadata failed with error 3: is the topic there"):
             load("produce", port=server.port, topics=["nowhere"], requests=1)
         with pytest.raises(ProgramError, match="ListOffsets failed with error 3"):
-            load("fetch", port=server.port, topics=["nowhere"])
+            load("fetch", port=server.port, topics=["nowhere"], produce_version=12, fetch_version=12)
 
 
 def test_the_server_is_measured(running: tuple[System, Server], topic: str) -> None:
@@ -185,6 +206,33 @@ def test_a_curve_of_latencies_goes_through_all_rounds() -> None:
     assert (points[0.5], points[0.9], points[0.99], points[0.999]) == (1, 2, 2, 9)
 
 
-def test_only_the_higher_rate_has_targets() -> None:
-    assert not Pace(1_000, 0, 1).targets
-    assert [target.limit for target in Pace(11_574, 0, 1).targets] == [10, 25]
+def test_a_pace_is_held_against_the_targets_of_its_rate() -> None:
+    def limits(pace: Pace) -> dict[str, float]:
+        return {target.column: target.limit for target in pace.targets}
+
+    assert limits(Pace(1_000, 0, 1)) == {"p99 ms": 5, "cores": 0.35}
+    assert limits(Pace(1_000, 5, 1)) == {}
+    assert limits(Pace(11_574, 0, 1)) == {"p99 ms": 10, "p99.9 ms": 25}
+    assert limits(Pace(11_574, 5, 1)) == {"p99 ms": 10}
+
+
+def test_what_does_not_wait_for_the_disk_is_measured_in_both_generations_of_versions() -> None:
+    spoken = {(each.name, each.generation) for each in WORKLOADS}
+    assert ("one message a request, c1 d1, acks=1", CURRENT) in spoken
+    assert ("one message a request, c1 d1, acks=1, Produce 7", OLD) in spoken
+    assert ("fetch 16 KB", CURRENT) in spoken
+    assert ("fetch 16 KB, Fetch 11", OLD) in spoken
+    assert {generation for name, generation in spoken if "acks=all" in name} == {CURRENT}
+    old = next(each for each in WORKLOADS if each.generation == OLD)
+    assert (old.with_versions["produce_version"], old.with_versions["fetch_version"]) == (7, 11)
+    assert (Pace(1_000, 0, 1).name, Pace(1_000, 0, 1, OLD).name) == (
+        "1,000/s, one a request, acks=1",
+        "1,000/s, one a request, acks=1, Produce 7, Fetch 11",
+    )
+
+
+def test_targets_name_the_system_that_they_are_for() -> None:
+    row = Row({"what": "a", "by": "Penstock", "ms": 3.0}, (Target("ms", 5, at_most=True),))
+    judged = judge([Table("Times", "", [row])])
+    assert judged is not None
+    assert judged.rows[0].values["what"] == "a: Penstock"

@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from benchmarks.growth import cold
+from benchmarks.growth.scaling import beside_other, systems_of
+from benchmarks.growth.stored import LEVELS, levels_up_to
 from benchmarks.growth.surge import Course, growth_within, seconds_until_normal
 from benchmarks.processes import Server, free_port
 from benchmarks.programs import load
+from benchmarks.samples import Rounds
+from benchmarks.suite import Asked
 from benchmarks.systems import Penstock
 
 
@@ -73,3 +77,21 @@ def test_offsets_and_times_are_found_anywhere(broker: tuple[Server, int]) -> Non
     assert fetched["bytes"] >= 50 * 1_000
     looked = load("seek", topics=["anywhere"], from_ms=1, to_ms=4_000_000_000_000, **where)
     assert (looked["requests"], looked["bytes"]) == (50, 0)
+
+
+def test_less_can_be_stored_than_the_most() -> None:
+    assert levels_up_to(None, LEVELS) == [1, 5, 20]
+    assert levels_up_to(5, LEVELS) == [1, 5]
+    assert levels_up_to(8, LEVELS) == [1, 5, 8]
+
+
+def test_without_another_revision_this_checkout_is_measured_alone() -> None:
+    assert [system.name for system in systems_of(Asked(["partitions"]))] == ["Penstock"]
+
+
+def test_this_checkout_is_told_as_a_multiple_of_the_revision_before_at_the_same_size() -> None:
+    found = {("before", 1): Rounds([2.0]), ("Penstock", 1): Rounds([1.0]), ("before", 9): Rounds([4.0])}
+    found["Penstock", 9] = Rounds([6.0])
+    told = [beside_other(found, case, float) for case in found]
+    assert told == ["", "0.50", "", "1.50"]
+    assert beside_other({("Penstock", 1): Rounds([1.0])}, ("Penstock", 1), float) == ""

@@ -1,13 +1,20 @@
-"""The reference that is written from the tables of configs and of metrics."""
+"""The reference that is written from the code: configs, metrics, settings, commands, names."""
 
+import importlib
+from dataclasses import fields
 from pathlib import Path
 
+import click
 import pytest
 
 from penstock.broker.config.broker_table import BROKER_CONFIGS
 from penstock.broker.config.topic_table import TOPIC_CONFIGS
 from penstock.broker.metrics.catalogue import BROKER_FAMILIES, GROUP_FAMILIES, PARTITION_FAMILIES, TOPIC_FAMILIES
+from penstock.cli.main import penstock
+from penstock.client.cluster.security import SECURITY_SETTINGS
+from penstock.client.settings import ConsumerSettings, ProducerSettings
 from tools import reference
+from tools.reference import brokers, clients, commands, names
 
 
 @pytest.mark.parametrize("name", reference.PAGES)
@@ -18,7 +25,7 @@ def test_the_committed_page_is_what_the_tables_say(name: str) -> None:
 
 def test_every_config_has_its_line() -> None:
     broker_rows, topic_rows = 0, 0
-    for line in reference.render_configs().splitlines():
+    for line in brokers.render_configs().splitlines():
         if line.startswith("| `"):
             name = line.split("`")[1]
             broker_rows += name in BROKER_CONFIGS
@@ -30,10 +37,42 @@ def test_every_config_has_its_line() -> None:
 
 
 def test_every_metric_has_its_line() -> None:
-    names = [line.split("`")[1] for line in reference.render_metrics().splitlines() if line.startswith("| `")]
+    names = [line.split("`")[1] for line in brokers.render_metrics().splitlines() if line.startswith("| `")]
     broker = [item.head.name for items in BROKER_FAMILIES.values() for item in items]
     logs = [item.head.name for item in (*TOPIC_FAMILIES, *PARTITION_FAMILIES)]
     assert names == broker + logs + [item.head.name for item in GROUP_FAMILIES]
+
+
+def test_every_setting_of_a_client_has_its_line_and_says_what_it_is() -> None:
+    page = clients.render_settings()
+    for name in {each.name for kind in (ProducerSettings, ConsumerSettings) for each in fields(kind)} - {"security"}:
+        [line] = [
+            line for line in page.splitlines() if line.startswith(f"| `{clients.dotted(name)}`") and "." in line[-3:]
+        ]
+        assert line
+    assert all(f"`{name}`" in page for name in SECURITY_SETTINGS)
+
+
+def test_every_command_has_its_section_with_every_option() -> None:
+    page = commands.render_commands()
+    root = click.Context(penstock, info_name="penstock")
+    found = [
+        (context, each) for context, each in commands.commands(root, penstock) if not isinstance(each, click.Group)
+    ]
+    assert len(found) > 15
+    for context, command in found:
+        section = page.partition(f"\n## {context.command_path}\n")[2].partition("\n## ")[0]
+        assert section, context.command_path
+        for option in command.params:
+            assert option.param_type_name == "argument" or max(option.opts, key=len) in section, option
+
+
+def test_every_public_name_has_its_line() -> None:
+    page = names.render_names()
+    for package in names.PACKAGES:
+        section = page.partition(f"\n## {package}\n")[2].partition("\n## ")[0]
+        for name in importlib.import_module(package).__all__:
+            assert f"### {package}.{name}\n" in section or f"| `{name}" in section, name
 
 
 @pytest.mark.parametrize("name", reference.PAGES)

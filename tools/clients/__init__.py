@@ -1,2 +1,2 @@
-"""Other people's Kafka clients, each behind the same small interface: send these records, read those. The tests drive
-them against our broker, and `make fixtures` captures what they send."""
+"""Drives other people's Kafka clients through one small interface: send these records, read those. The tests run them
+against our broker, and `make fixtures` captures what they send."""

@@ -1,4 +1,4 @@
-"""What a client is to whoever drives it: what it can send and read, and a session in which it does."""
+"""Defines a client as tests drive it: what it can send and read, and a session in which it does."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,7 +12,7 @@ from tools.clients.processes import OutsideError
 PARTITION = 0
 """Of every topic that clients are driven to."""
 MAX_REQUEST_BYTES = 4_000_000
-"""What clients are allowed to send at once, so that it is the broker who refuses a message that is too large."""
+"""What clients are allowed to send at once, so that it is the broker that refuses a message that is too large."""
 SECONDS = 60
 """How long a client may take for what it is asked; then something hangs."""
 
@@ -36,7 +36,7 @@ class RefusedError(OutsideError):
 
 
 Ready = Callable[[int], Awaitable[None]]
-"""Awaited when a client stands at the end, with the offset that it takes for the end (-1 if it does not tell)."""
+"""Awaited when a client stands at the end, with the offset that it takes for the end (-1 if it does not say)."""
 
 
 class Session(Protocol):
@@ -45,12 +45,12 @@ class Session(Protocol):
     async def produce(
         self, bootstrap: str, topic: str, records: Sequence[NewRecord], *, codec: str, acks: str | None = None
     ) -> None:
-        """Send the records, as one batch if the client lets itself be told, and wait for what `acks` promises."""
+        """Send the records, as one batch if the client can be made to, and wait for what `acks` promises."""
 
     async def fetch(
         self, bootstrap: str, topic: str, start: Start, count: int, ready: Ready | None = None
     ) -> list[Record]:
-        """Read on until there are `count` records; tells all that came."""
+        """Read on until there are `count` records. Returns all that came."""
 
 
 def everything(records: Sequence[NewRecord]) -> list[NewRecord]:
@@ -72,7 +72,7 @@ class Client:
     sends: Callable[[Sequence[NewRecord]], list[NewRecord]] = everything
     """What arrives of records, as not every client can send all that a record may be."""
     reads: Callable[[Sequence[NewRecord]], list[NewRecord]] = everything
-    """What it tells of records."""
+    """What it reports of records."""
     sets_timestamps: bool = True
     """Whether it sends a record's timestamp or always the present time."""
 

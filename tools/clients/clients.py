@@ -1,4 +1,4 @@
-"""The clients there are."""
+"""Lists the clients that there are."""
 
 import sys
 
@@ -88,7 +88,7 @@ GROUP_CLIENTS = (
     # librdkafka takes no assignor of the user's, and has no sticky one that revokes everything.
     _python_members("confluent-kafka", "range", "roundrobin", "cooperative-sticky"),
     _python_members("kafka-python", "range", "roundrobin", "sticky", "cooperative-sticky", BY_WEIGHT),
-    # aiokafka tells its instance id only when it joins, and does not know the error that it is fenced with.
+    # aiokafka sends its instance id only when it joins, and does not know the error that it is fenced with.
     _python_members("aiokafka", "range", "roundrobin", "sticky", BY_WEIGHT, gives_way=False),
     GroupClient(
         name="kafkajs",

@@ -1,4 +1,5 @@
-"""Kafka's console tools (kafka-console-producer, kafka-console-consumer, kafka-get-offsets and others), all in one JVM.
+"""Runs Kafka's console tools (kafka-console-producer, kafka-console-consumer, kafka-get-offsets and others), all in one
+JVM.
 
 Which tool with which arguments is decided here; `console/Tools.java` runs it.
 """
@@ -18,6 +19,7 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 NULL = "<null>"
 END_OF_FIELD = "<field>"
@@ -96,7 +98,7 @@ class ConsoleTools:
         return list(read_messages(output))
 
     async def offset(self, bootstrap: str, topic: str, time: str) -> int:
-        """What kafka-get-offsets tells: `time` is earliest, latest, max-timestamp or a number of milliseconds."""
+        """What kafka-get-offsets prints: `time` is earliest, latest, max-timestamp or a number of milliseconds."""
         output, _ = await self.run(GET_OFFSETS, bootstrap, "--topic", topic, "--time", time)
         # Topic, partition and offset, with colons between.
         return int(output.decode().strip().rsplit(":", 1)[1])

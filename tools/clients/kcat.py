@@ -1,4 +1,4 @@
-"""kcat, which is a process for each thing it does."""
+"""Runs kcat, as a process for each thing it does."""
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence

@@ -1,5 +1,5 @@
-"""An assignor of our own, for clients that take one: members say in their subscriptions, as user data, how much they
-can carry, and get partitions accordingly."""
+"""Implements an assignor of our own, for clients that take one: members say in their subscriptions, as user data, how
+much they can carry, and get partitions accordingly."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ BY_WEIGHT = "by-weight"
 
 
 def share_out(partitions: Iterable[int], weights: Mapping[str, int]) -> dict[str, list[int]]:
-    """Each partition to the one who then carries least for his weight."""
+    """Give each partition to the member that then carries least for its weight."""
     shares: dict[str, list[int]] = {member: [] for member in sorted(weights)}
     for partition in sorted(partitions):
         member = min(shares, key=lambda each: (len(shares[each]) + 1) / weights[each])

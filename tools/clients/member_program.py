@@ -1,4 +1,4 @@
-"""The Python clients' program for members of groups: `python -m tools.clients.member_program CLIENT` (its manners:
+"""Hosts members of groups that use the Python clients: `python -m tools.clients.member_program CLIENT` (its protocol:
 members.py)."""
 
 import asyncio
@@ -52,7 +52,7 @@ class NotNowError(Exception):
 
 class Member(ABC):
     """A consumer that says what it processes and then commits it, in a thread of its own. The client's subclass calls
-    `took` for every record, and `assigned`, `revoked` and `lost` as it is told."""
+    `took` for every record, and `assigned`, `revoked` and `lost` as the client reports them."""
 
     def __init__(self, asked: Join) -> None:
         self.asked = asked
@@ -83,7 +83,7 @@ class Member(ABC):
         self.say(owns=sorted(self._owned))
 
     def revoked(self, partitions: Iterable[int]) -> None:
-        """The next one to have them begins behind what is committed."""
+        """The next member to have them begins after what is committed."""
         for partition in partitions:
             self._owned.discard(partition)
             self._uncommitted.pop(partition, None)

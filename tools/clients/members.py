@@ -1,8 +1,8 @@
-"""Members of groups: consumers that say what they process and then commit it, hosted by programs that take requests as
-JSON objects, one a line.
+"""Runs members of groups: consumers that say what they process and then commit it, hosted by programs that take
+requests as JSON objects, one a line.
 
 A program greets with its `version`. Asked to `join` (member, bootstrap, group, topic, assignor, weight, instance,
-session_ms) it starts a consumer, and from then on tells of each member, by its name, what it `owns`, what it
+session_ms) it starts a consumer, and from then on reports of each member, by its name, what it `owns`, what it
 `processed`, what it `committed`, that a commit was `refused`, that it has `left` as it was asked to `leave`, or how it
 `failed`. Between `hold` and `release` a member commits nothing, and says when it is `held` with what it has processed.
 """
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 
 class News:
-    """Wakes whoever waits for something that programs tell."""
+    """Wakes the callers that wait for something that programs report."""
 
     def __init__(self) -> None:
         self._came = asyncio.Event()
@@ -72,7 +72,7 @@ class Member:
     host: "Host"
     owns: list[int] = field(default_factory=list)
     assignments: int = 0
-    """How often it was told what it owns."""
+    """How often it reported what it owns."""
     processed: list[Place] = field(default_factory=list)
     confirmed: list[Place] = field(default_factory=list)
     """Processed, and then committed with success."""
@@ -190,7 +190,7 @@ class Host:
                 self._members[words["member"]].heard(words)
                 self._news.publish()
         except OutsideError as error:
-            # It was killed, perhaps in the middle of a line; whoever did not want that asks for the reason.
+            # It was killed, perhaps in the middle of a line; a caller that did not want that asks for the reason.
             self.is_gone = True
             self.farewell = str(error)
             self._news.publish()

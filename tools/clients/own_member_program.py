@@ -1,12 +1,12 @@
-"""The program for members of groups that use Penstock's own consumer: `python -m tools.clients.own_member_program` (its
-manners: members.py)."""
+"""Hosts members of groups that use Penstock's own consumer: `python -m tools.clients.own_member_program` (its protocol:
+members.py)."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock import __version__
-from penstock.client.consumer import Consumer
+from penstock.client.consumer.consumer import Consumer
 from penstock.client.errors import BrokerError, CommitFailedError
 from penstock.client.metadata import TopicPartition
 from penstock.machines.assignors import Assignor, Candidate

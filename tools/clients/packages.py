@@ -1,5 +1,5 @@
-"""What comes from npm, Maven and Debian: fetched once into `.cache/packages` and again when its manifest changes, or
-installed by `tools/setup_debian.sh`."""
+"""Fetches what comes from npm and Maven, once into `.cache/packages` and again when its manifest changes; what comes
+from Debian is installed by `tools/setup_debian.sh`."""
 
 import fcntl
 import shutil
@@ -35,7 +35,7 @@ async def install_node_modules(folder: Path) -> None:
 
 
 async def install_jars(folder: Path) -> None:
-    """The same, for `class_path` of the folder's name."""
+    """Fetch the jars of a manifest, for `class_path` of the folder's name."""
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
     output = f"-DoutputDirectory={CACHE / folder.name}"
     await _install(folder / "pom.xml", ["mvn", "--quiet", "--batch-mode", goal, "-DincludeScope=runtime", output])

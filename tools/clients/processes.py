@@ -1,4 +1,4 @@
-"""Other programs: run to their end within a bounded time, kept running for as long as a block lasts, or talked with."""
+"""Runs other programs: to their end within a bounded time, for as long as a block lasts, or in a dialogue."""
 
 import asyncio
 import json
@@ -172,7 +172,7 @@ def _told(command: Sequence[str]) -> str:
 
 
 async def _stop(process: asyncio.subprocess.Process, *, grace_seconds: float) -> None:
-    """End a process that may have children; it leads a group of its own, so that nobody else is meant."""
+    """End a process that may have children; it leads a process group of its own, so that no other process is hit."""
     if process.returncode is None and grace_seconds:
         process.terminate()
         try:

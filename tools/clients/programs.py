@@ -1,4 +1,4 @@
-"""Clients that are libraries, each in a program of its own that takes requests as JSON objects, one a line.
+"""Drives clients that are libraries, each in a program of its own that takes requests as JSON objects, one a line.
 
 It greets with its `version`. Asked to `produce` (topic, codec, acks, records) it answers `sent` or `refused`. Asked to
 `fetch` (topic, at, value, count) it answers `records`; if it was to begin at the end, it says `ready`, with the offset,

@@ -1,4 +1,4 @@
-"""The Python clients' program: `python -m tools.clients.python_program CLIENT` (its manners: programs.py)."""
+"""Hosts the Python clients: `python -m tools.clients.python_program CLIENT` (its protocol: programs.py)."""
 
 import asyncio
 import gzip
@@ -16,7 +16,7 @@ from tools.clients.records import from_json, to_json
 
 # Long enough for all records to be there before the first is sent: then they make one batch.
 LINGER_MS = 30_000
-# aiokafka waits for it even if told to flush.
+# aiokafka waits for it even if it is asked to flush.
 AIOKAFKA_LINGER_MS = 50
 POLL_MS = 1000
 
@@ -166,7 +166,7 @@ def fetch_with_kafka_python(asked: Fetch, ready: Callable[[int], None]) -> list[
                 consumer.seek(partition, asked.value)
             case At.TIMESTAMP:
                 consumer.seek(partition, consumer.offsets_for_times({partition: asked.value})[partition].offset)
-        # Whoever started this program ends it if the records never come.
+        # The parent process ends this program if the records never come.
         while len(records) < asked.count:
             for polled in consumer.poll(timeout_ms=POLL_MS).values():
                 records += [

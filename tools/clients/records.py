@@ -1,4 +1,5 @@
-"""The records that every client sends and reads, and their form in JSON, which all client programs understand."""
+"""Defines the records that every client sends and reads, and their form in JSON, which all client programs
+understand."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -1,1 +1,1 @@
-"""`make fuzz`: everything that reads bytes from outside, under a coverage-guided fuzzer (atheris)."""
+"""`make fuzz` runs everything that reads bytes from outside under a coverage-guided fuzzer (atheris)."""

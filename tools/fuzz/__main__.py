@@ -73,7 +73,7 @@ def replay(path: Path) -> int:
 
 @dataclass(slots=True)
 class Run:
-    """A worker's life: what it starts from, what it says, what it leaves behind."""
+    """A worker's life: what it starts from, what it says, what it leaves."""
 
     target: str
     seconds: int
@@ -119,7 +119,7 @@ class Run:
             (folder / sha1(seed, usedforsecurity=False).hexdigest()).write_bytes(seed)
 
     def follow(self, worker: subprocess.Popen[str]) -> deque[str]:
-        """Report what the worker tells of its progress, until its end; returns the last of the rest."""
+        """Report what the worker prints about its progress, until its end; returns the last of the rest."""
         assert worker.stdout is not None
         said: deque[str] = deque(maxlen=LAST_WORDS)
         reported = 0.0

@@ -1,4 +1,5 @@
-"""Where the fuzzer starts: valid messages and batches of our own, what real clients sent, and what was found before."""
+"""Gives the fuzzer its first inputs: valid messages and batches of our own, what real clients sent, and what was found
+before."""
 
 from collections.abc import Iterator
 from pathlib import Path

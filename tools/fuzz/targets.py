@@ -1,4 +1,4 @@
-"""What is fuzzed: functions that take any bytes. A DecodeError is their answer to bad ones, anything else a finding."""
+"""The targets are functions that take any bytes. A DecodeError is their answer to bad ones, anything else a finding."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -89,7 +89,7 @@ def read_records(header: BatchHeader, view: memoryview) -> None:
 
 
 def fuzz_compression(data: bytes) -> None:
-    """Compressed bytes behind the number of their codec."""
+    """Compressed bytes after the number of their codec."""
     if not data:
         return
     codec = Codec(data[0] % len(Codec))
@@ -101,7 +101,7 @@ def fuzz_compression(data: bytes) -> None:
 
 
 def fuzz_framing(data: bytes) -> None:
-    """A stream, behind the size of the pieces that it comes in: the frames are those of the stream in one piece."""
+    """A stream, after the size of the pieces that it comes in: the frames are those of the stream in one piece."""
     if not data:
         return
     stream = data[1:]
@@ -124,7 +124,7 @@ def cut(stream: bytes, size: int) -> Iterator[bytes]:
 
 
 def fuzz_session(data: bytes) -> None:
-    """A stream, behind the size of its pieces, as a client's requests to us and as a broker's replies to us."""
+    """A stream, after the size of its pieces, as a client's requests to us and as a broker's replies to us."""
     if not data:
         return
     attempt(serve, data[1:], data[0])

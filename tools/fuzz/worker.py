@@ -1,4 +1,5 @@
-"""One target under atheris, in a process of its own, which libFuzzer ends: `python -m tools.fuzz.worker codec …`."""
+"""Runs one target under atheris, in a process of its own, which libFuzzer ends: `python -m tools.fuzz.worker codec
+…`."""
 
 import sys
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Spark's own Kafka connector, unmodified: its jars from Maven, and Spark 4.2, for which it is published, in an
-environment of its own in `.cache`."""
+"""Fetches Spark's own Kafka connector, unmodified: its jars from Maven, and Spark 4.2, for which it is published, into
+an environment of its own in `.cache`."""
 
 import asyncio
 import fcntl

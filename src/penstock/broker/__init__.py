@@ -1,1 +1,1 @@
-"""The server: connections, one handler module per API family, partitions, and the settings it runs with."""
+"""The broker serves clients: its rooms hold connections, handlers by API family, partitions, and settings."""

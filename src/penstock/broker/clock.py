@@ -1,4 +1,4 @@
-"""The broker's two clocks: what time it is, and how much has passed."""
+"""A broker reads two clocks: one says what time it is, the other how much time has passed."""
 
 import time
 from typing import Protocol
@@ -6,10 +6,10 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """The time that records and retention go by."""
+        """The time of day, which records and retention go by."""
 
     def monotonic_ms(self) -> int:
-        """A clock that only runs forward, from any beginning."""
+        """The time that has passed since some moment: this clock only runs forward."""
 
 
 class SystemClock:

@@ -1,1 +1,2 @@
-"""The command line: one module for each noun, over the client, and over storage where a folder is looked at."""
+"""The command line has a module or a folder for each noun. It uses the client, and storage to look into data
+folders."""

@@ -1,17 +1,25 @@
-"""Completion of commands, options and topic names by the shell."""
+"""`penstock completion` prints the script by which a shell completes commands, options and topic names."""
 
 import click
+
+from penstock.cli.help import examples
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(epilog='For this session: eval "$(penstock completion bash)". For all: put that line into ~/.bashrc.')
+@click.command(
+    epilog=examples(
+        'eval "$(penstock completion bash)"   in this session; for all, put the line into ~/.bashrc',
+        'eval "$(penstock completion zsh)"    likewise, in ~/.zshrc',
+        "penstock completion fish | source",
+    )
+)
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print what makes a shell complete commands.
 
-    The script is for the shell to read: fish takes it with `penstock completion fish | source`.
+    The script is for the shell to read. Names of topics and groups are asked of the cluster.
     """
     from click.shell_completion import get_completion_class
 

@@ -1,4 +1,4 @@
-"""Messages as bytes to print: by a format string in kcat's language, or as lines of JSON."""
+"""Renders messages as bytes to print: by a format string in kcat's language, or as lines of JSON."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from penstock.protocol.records import Record
 
 Render: TypeAlias = Callable[[int, "Record"], bytes]
-"""Of a partition's number and a record."""
+"""Renders a record of the partition with that number."""
 
 DEFAULT_FORMAT = r"%s\n"
 
@@ -37,7 +37,7 @@ _INT32 = Struct(">i")
 
 
 def compile_format(text: str, topic: str) -> Render:
-    """ValueError if the format has a token that does not exist."""
+    """Compile a format. ValueError if it has an unknown token."""
     name = topic.encode()
     fields: dict[bytes, Render] = {
         b"s": lambda _, record: record.value or b"",
@@ -70,7 +70,8 @@ def compile_format(text: str, topic: str) -> Render:
 
 
 def json_lines(topic: str) -> Render:
-    """One object a line; bytes that are no UTF-8 are in base64, in a field with another name."""
+    """Render a message as a JSON object on one line. Bytes that are not UTF-8 are in base64, in a field of another
+    name."""
     from msgspec.json import Encoder
 
     encode = Encoder().encode
@@ -98,7 +99,7 @@ def known_tokens() -> str:
 
 
 def unescape(text: str) -> bytes:
-    r"""Text of the command line in which \t and the like stand for what cannot be typed."""
+    r"""The bytes of a text of the command line, in which \t and other escapes stand for what cannot be typed."""
     source = text.encode(errors="surrogateescape")
     return re.sub(rb"\\(x[0-9a-fA-F]{2}|.?)", lambda match: _unescape(match[1]), source, flags=re.DOTALL)
 
@@ -106,7 +107,7 @@ def unescape(text: str) -> bytes:
 def _unescape(escape: bytes) -> bytes:
     if len(escape) == 3:
         return bytes.fromhex(escape[1:].decode())
-    # What is no escape is left as it was written.
+    # A backslash that begins no escape is left as it is.
     return _ESCAPES.get(escape, b"\\" + escape)
 
 
@@ -119,7 +120,7 @@ def _headers(record: "Record") -> bytes:
 
 
 def _merged(parts: list[bytes | Render]) -> list[bytes | Render]:
-    """Texts that follow each other as one, and no empty ones."""
+    """The parts with neighbouring texts joined and empty ones left out."""
     merged: list[bytes | Render] = []
     for part in parts:
         if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
@@ -132,7 +133,7 @@ def _merged(parts: list[bytes | Render]) -> list[bytes | Render]:
 def _join(parts: list[bytes | Render]) -> Render:
     match parts:
         case [first, bytes() as rest] if not isinstance(first, bytes):
-            # The default, and what most people write: a value or two and the end of the line.
+            # The default and most formats are a value or two and the end of the line.
             return lambda partition, record: first(partition, record) + rest
         case _:
             return lambda partition, record: b"".join(

@@ -1,4 +1,4 @@
-"""`penstock message`: single messages by their place."""
+"""`penstock message` shows single messages by their place."""
 
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from penstock.cli.formatting import message_fields
-from penstock.cli.options import bootstrap_option, output_option
+from penstock.cli.help import examples
+from penstock.cli.lazy import NearGroup
+from penstock.cli.options import ClientConfig, client_options, output_option
 from penstock.cli.output import Size, Timestamp, counted, show_fields, show_json
 
 if TYPE_CHECKING:
-    from penstock.client.cluster import Cluster
+    from penstock.client.cluster.cluster import Cluster
     from penstock.protocol.batch import BatchHeader
     from penstock.protocol.records import Record
 
@@ -24,7 +26,7 @@ class Place(NamedTuple):
 
 
 def parse_place(text: str) -> Place:
-    """`TOPIC-PARTITION@OFFSET`; a topic's name may itself have dashes."""
+    """Parse `TOPIC-PARTITION@OFFSET`; the name of a topic may itself have dashes."""
     match = _PLACE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not of the form TOPIC-PARTITION@OFFSET, such as orders-0@42")
@@ -48,23 +50,25 @@ class Found(NamedTuple):
     batch: "BatchHeader"
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def message() -> None:
     """Look at single messages."""
 
 
-@message.command()
+@message.command(
+    epilog=examples("penstock message get orders-0@42", "penstock message get orders-0@42 -O json | jq -r .value")
+)
 @click.argument("place", type=PlaceType(), metavar="TOPIC-PARTITION@OFFSET")
 @output_option
-@bootstrap_option
-def get(place: Place, output: str, bootstrap: str) -> None:
+@client_options
+def get(place: Place, output: str, client: ClientConfig) -> None:
     """Show one message with all that belongs to it.
 
     Its checksum is that of the batch in which it lies, which has been checked.
     """
     from penstock.cli.running import run
 
-    found = run(bootstrap, lambda cluster: find(cluster, place))
+    found = run(client, lambda cluster: find(cluster, place))
     if output == "json":
         show_json(
             message_fields(place.topic, place.partition, found.record)
@@ -90,8 +94,8 @@ def get(place: Place, output: str, bootstrap: str) -> None:
 
 
 async def find(cluster: "Cluster", place: Place) -> Found:
-    from penstock.client.decoding import corrupt_batch
-    from penstock.client.lookup import compacted_away, find_batch
+    from penstock.client.consumer.lookup import compacted_away, find_batch
+    from penstock.client.corruption import corrupt_batch
     from penstock.client.message import MessageId
     from penstock.protocol.batch import verify
     from penstock.protocol.errors import DecodeError
@@ -101,12 +105,14 @@ async def find(cluster: "Cluster", place: Place) -> Found:
     header, view = await find_batch(cluster, id)
     try:
         verify(header, view)
-        record = next((each for each in iterate(view) if each.offset == place.offset), None)
+        # No record of a batch is shown if any of them is broken.
+        found = [each for each in iterate(view) if each.offset == place.offset]
     except DecodeError as error:
-        raise corrupt_batch(id.topic_partition, header.base_offset, error) from error
-    if record is None:
+        advice = f"none of its messages can be shown; those from offset {header.next_offset} on are in other batches"
+        raise corrupt_batch(id.topic_partition, header.base_offset, header.next_offset, error, advice=advice) from error
+    if not found:
         raise compacted_away(id)
-    return Found(record, header)
+    return Found(found[0], header)
 
 
 def size_of(record: "Record") -> int:

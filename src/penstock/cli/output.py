@@ -1,14 +1,21 @@
-"""What commands print: the same rows as a table for people or as JSON for programs."""
+"""Prints rows as a table for people or as JSON for programs."""
 
 import math
+import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import IO
 
 import click
 
+from penstock.cli.tables import lay_out, lines
+from penstock.protocol.printable import printable, printable_json
+
 Row = Mapping[str, object]
-"""Cells by the name of their column, which is the field's name in JSON."""
+"""Cells by the name of their column, which is also the name of the field in JSON."""
 
 NOTHING = "-"
 
@@ -27,7 +34,7 @@ class Size(int):
 
 
 class Timestamp(int):
-    """Milliseconds since 1970: a number in JSON, a date in UTC in a table; below 0 is none."""
+    """Milliseconds since 1970: a number in JSON, a date in UTC in a table; below 0 stands for no time."""
 
     def __str__(self) -> str:
         if self < 0:
@@ -36,13 +43,13 @@ class Timestamp(int):
         try:
             date = datetime.fromtimestamp(seconds, UTC)
         except (ValueError, OverflowError, OSError):
-            # Producers may send any number, also one beyond the year 9999.
+            # Producers may send any number, even one beyond the year 9999.
             return f"{int(self)} ms"
         return f"{date:%Y-%m-%dT%H:%M:%S}.{milliseconds:03}Z"
 
 
 class Duration(float):
-    """Seconds: a number in JSON, in its largest units in a table; infinite is never."""
+    """Seconds: a number in JSON, in the largest units in a table; infinity is printed as never."""
 
     def __str__(self) -> str:
         if math.isinf(self):
@@ -58,42 +65,84 @@ class Duration(float):
 
 
 class Rate(float):
-    """So many in a second."""
+    """A number per second."""
 
     def __str__(self) -> str:
         return f"{float(self):,.1f}/s"
 
 
 def show_json(value: object, *, indent: int | None = 2) -> None:
-    """Without an indent it is one line, as for a row of many."""
+    """Print JSON; without an indent it is one line, as for a row of many."""
     import json
 
-    click.echo(json.dumps(value, indent=indent, ensure_ascii=False))
+    for line in json.dumps(value, indent=indent, ensure_ascii=False).split("\n"):
+        click.echo(printable_json(line))
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Row], *, indent: int = 0) -> None:
-    """On a terminal it is fitted to the width; elsewhere every row is one line, whole."""
+def show_table(columns: Sequence[str], rows: Iterable[Row], *, spare: Sequence[str] = ()) -> None:
+    """Print a table. On a terminal it is fitted to the width, if need be without the columns that can be spared, in
+    their order; elsewhere every row is one whole line."""
     titles = [column.replace("_", " ").upper() for column in columns]
     cells = [[row[column] for column in columns] for row in rows]
     numeric = [all(isinstance(row[number], int | float | None) for row in cells) for number in range(len(columns))]
     texts = [[cell_text(cell) for cell in row] for row in cells]
-    if sys.stdout.isatty():
-        _show_rich_table(titles, texts, numeric, indent)
+    width = terminal_width() if sys.stdout.isatty() else sys.maxsize
+    layout = lay_out(titles, texts, spare=[columns.index(name) for name in spare if name in columns], width=width)
+    if layout.widths is None:
+        for number, row in enumerate(texts):
+            if number:
+                click.echo()
+            show_fields(dict(zip(columns, row, strict=True)))
         return
-    widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
-    for line in (titles, *texts):
-        padded = [
-            text.rjust(width) if is_number else text.ljust(width)
-            for text, width, is_number in zip(line, widths, numeric, strict=True)
-        ]
-        click.echo(" " * indent + "  ".join(padded).rstrip())
+    is_styled = obeys_escapes(sys.stdout)
+    for number, row in enumerate([titles, *texts]):
+        chosen = [row[column] for column in layout.columns]
+        for line in lines(chosen, layout.widths, [numeric[column] for column in layout.columns]):
+            click.echo(click.style(line, bold=True) if is_styled and not number else line)
+    if left_out := [name.replace("_", " ") for number, name in enumerate(columns) if number not in layout.columns]:
+        click.echo(wrapped(f"not shown: {', '.join(left_out)} (--output json has all)"), err=True)
 
 
 def show_fields(fields: Mapping[str, object]) -> None:
-    """The fields of one thing, each on its line."""
-    width = max(map(len, fields), default=0)
-    for name, value in fields.items():
-        click.echo(f"{name.replace('_', ' ').ljust(width)}  {cell_text(value)}")
+    """Print the fields of one thing, each on its line."""
+    names = [printable(name).replace("_", " ") for name in fields]
+    width = max(map(len, names), default=0)
+    for name, value in zip(names, fields.values(), strict=True):
+        click.echo(f"{name.ljust(width)}  {cell_text(value)}")
+
+
+def show_sentence(text: str, *, label: str = "", colour: str | None = None, indent: str = "") -> None:
+    """Print a sentence, which begins with a label in colour where there are colours. On a terminal it is broken between
+    words; elsewhere it is one line."""
+    whole = f"{indent}{label}{printable(text)}"
+    if sys.stdout.isatty():
+        further = indent or "  "
+        width = terminal_width()
+        whole = textwrap.fill(whole, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+    if label and obeys_escapes(sys.stdout):
+        whole = whole.replace(label.rstrip(), click.style(label.rstrip(), fg=colour, bold=True), 1)
+    click.echo(whole)
+
+
+def obeys_escapes(stream: IO[str]) -> bool:
+    """Whether colours, bold letters and a cursor that moves may be sent: to a terminal that knows them, unless the user
+    has said otherwise (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def terminal_width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def wrapped(text: str) -> str:
+    """A sentence for standard error, which a terminal would break in the middle of words."""
+    if not sys.stderr.isatty():
+        return text
+    return textwrap.fill(text, terminal_width(), break_long_words=False, break_on_hyphens=False)
+
+
+def warn(text: object) -> None:
+    click.echo(wrapped(f"Warning: {printable(str(text))}"), err=True)
 
 
 def cell_text(cell: object) -> str:
@@ -107,7 +156,7 @@ def cell_text(cell: object) -> str:
         case int():
             return f"{cell:,}"
         case list() | tuple():
-            return ",".join(map(str, cell)) or NOTHING
+            return printable(",".join(map(str, cell))) or NOTHING
         case bytes():
             return bytes_text(cell)
         case _:
@@ -115,7 +164,7 @@ def cell_text(cell: object) -> str:
 
 
 def bytes_text(data: bytes) -> str:
-    """Text if it is some, else hexadecimal."""
+    """Bytes as text if they are UTF-8, else in hexadecimal."""
     try:
         return printable(data.decode())
     except UnicodeDecodeError:
@@ -127,19 +176,14 @@ def counted(count: int, noun: str) -> str:
 
 
 def id_text(topic_id: bytes) -> str | None:
-    """A topic id as Kafka's tools write it; None if it is zero, as from brokers that know no ids."""
+    """A topic id as Kafka's tools write it; None for zero, which brokers without topic ids send."""
     from base64 import urlsafe_b64encode
 
     return urlsafe_b64encode(topic_id).decode().rstrip("=") if any(topic_id) else None
 
 
-def printable(text: str) -> str:
-    """Without anything that a terminal would obey."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
 def bytes_field(name: str, data: bytes | None) -> dict[str, object]:
-    """Bytes as a field of JSON: text if it is some, else in base64 under another name."""
+    """Bytes as a field of JSON: text if they are UTF-8, else base64 under another name."""
     if data is None:
         return {name: None}
     try:
@@ -148,19 +192,3 @@ def bytes_field(name: str, data: bytes | None) -> dict[str, object]:
         from base64 import b64encode
 
         return {f"{name}_base64": b64encode(data).decode()}
-
-
-def _show_rich_table(titles: Sequence[str], rows: list[list[str]], numeric: Sequence[bool], indent: int) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for title, is_number in zip(titles, numeric, strict=True):
-        table.add_column(title, justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        # As text: what a topic is called may look like markup.
-        table.add_row(*map(Text, row))
-    Console(highlight=False).print(Padding(table, (0, 0, 0, indent)))

@@ -1,5 +1,5 @@
-"""Places in a partition as users write them: `beginning`, `end`, an offset, so many from the end, a time, or so long
-ago."""
+"""Parses places in a partition as users write them: `beginning`, `end`, an offset, a count from the end, a time, or a
+duration before now."""
 
 import re
 import time
@@ -28,8 +28,8 @@ class Position:
     value: int = 0
 
     def offset(self, earliest: int, latest: int, at_time: int | None = None) -> int:
-        """Which offset it means in a partition with these ends. `at_time` is that of the first record at or after the
-        time; below 0 if there is none. Never outside of the partition."""
+        """The offset that it means in a partition with these ends, never outside of the partition. `at_time` is the
+        offset of the first record at or after the time; below 0 if there is none."""
         match self.kind:
             case Kind.BEGINNING:
                 return earliest
@@ -44,7 +44,7 @@ class Position:
                 return min(max(at_time, earliest), latest) if at_time >= 0 else latest
 
 
-# Kafka's words for the ends, and ours.
+# Kafka's words for the ends of a partition, and ours.
 WORDS = {"beginning": Kind.BEGINNING, "end": Kind.END, "earliest": Kind.BEGINNING, "latest": Kind.END}
 
 UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
@@ -52,7 +52,7 @@ _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+){unit})?" for unit in UNITS_
 
 
 def parse_position(text: str, *, now_ms: int | None = None) -> Position:
-    """ValueError, saying what can be written, if it is none."""
+    """Parse a position. ValueError says what can be written."""
     if (word := WORDS.get(text)) is not None:
         return Position(word)
     if text.startswith("@"):
@@ -69,7 +69,7 @@ def parse_position(text: str, *, now_ms: int | None = None) -> Position:
 
 
 def parse_duration(text: str) -> int | None:
-    """Milliseconds, from a number with a unit or several, such as 90s or 1d12h; None if it is none."""
+    """Milliseconds, from one or several numbers with units, such as 90s or 1d12h; None if the text is no duration."""
     match = _DURATION.fullmatch(text)
     if not text or match is None:
         return None
@@ -89,8 +89,22 @@ def parse_time(text: str) -> int:
     return round(date.timestamp() * 1000)
 
 
+_SHOWN = {
+    Kind.BEGINNING: "beginning",
+    Kind.END: "end",
+    Kind.OFFSET: "an offset",
+    Kind.FROM_END: "-N",
+    Kind.TIME: "@TIME or -1h",
+}
+
+
+def _listed(kinds: Sequence[Kind]) -> str:
+    """What may be written for these kinds."""
+    return " or ".join(_SHOWN[kind] for kind in kinds)
+
+
 class PositionType(click.ParamType[Position, Any]):
-    """Of the kinds that make sense where it is used."""
+    """A position, of the kinds that a command accepts."""
 
     name = "position"
 
@@ -106,7 +120,7 @@ class PositionType(click.ParamType[Position, Any]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if position.kind not in self._kinds:
-            self.fail(f"{value!r} makes no sense here", param, ctx)
+            self.fail(f"{value!r} makes no sense here: write {_listed(self._kinds)}", param, ctx)
         return position
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:

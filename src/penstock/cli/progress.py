@@ -1,22 +1,26 @@
-"""Progress of long work, on a terminal's standard error, once it has taken a moment."""
+"""`Progress` shows the progress of long work on a terminal's standard error, once the work has taken a moment."""
 
 import sys
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-# Nobody needs to see the progress of what is over at once.
+from penstock.cli.output import obeys_escapes
+
+# Work that is over sooner shows no progress.
 QUIET_SECONDS = 1.0
 BETWEEN_SECONDS = 0.2
 
 
 class Progress:
-    """Shows nothing unless `wanted` and standard error is a terminal. With a total it shows how much is left."""
+    """A line of progress, with a total also of how much is left. What is counted beside it are messages, or another
+    unit. It shows nothing unless `wanted`, and standard error is a terminal to which escapes may be sent."""
 
-    def __init__(self, label: str, *, total: int | None = None, wanted: bool = True) -> None:
+    def __init__(self, label: str, *, total: int | None = None, wanted: bool = True, unit: str = "messages") -> None:
         self._label = label
+        self._unit = unit
         self._total = total
-        self._is_wanted = wanted and sys.stderr.isatty()
+        self._is_wanted = wanted and obeys_escapes(sys.stderr)
         self._show_at = monotonic() + QUIET_SECONDS
         self._done = 0
         self._messages = 0
@@ -33,7 +37,7 @@ class Progress:
             self._bar.stop()
 
     def advance(self, done: int, messages: int) -> None:
-        """So much more of the total is done, with so many messages."""
+        """Count `done` more of the total, and as many more messages, or whatever is counted."""
         self._done += done
         self._messages += messages
         if self._is_wanted and (now := monotonic()) >= self._show_at:
@@ -52,7 +56,7 @@ class Progress:
         columns = [
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.fields[messages]} messages"),
+            TextColumn(f"{{task.fields[messages]}} {self._unit}"),
             TimeElapsedColumn(),
             *([TimeRemainingColumn()] if self._total else []),
         ]

@@ -1,4 +1,4 @@
-"""Which partitions a member of a consumer group was given, from the bytes that its assignor wrote."""
+"""`read_assignment` reads which partitions a member of a group was given, from the bytes that its assignor wrote."""
 
 from struct import Struct
 from typing import Final
@@ -9,7 +9,7 @@ from penstock.protocol.errors import DecodeError
 from penstock.protocol.schemas.embedded import ConsumerProtocolAssignment
 
 CONSUMER: Final = "consumer"
-"""The protocol type whose assignments can be read; others have formats of their own."""
+"""The protocol type whose assignments can be read; other types have formats of their own."""
 
 _VERSION: Final = Struct(">h")
 

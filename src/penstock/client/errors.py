@@ -1,4 +1,4 @@
-"""What can go wrong between a client and its brokers; each message says what was wrong and what to do."""
+"""The errors that a client raises; each message says what was wrong and what to do."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -30,7 +30,7 @@ class BadReplyError(ClientError):
 
 
 class AuthenticationError(ClientError):
-    """One side does not believe who the other is: a password or a certificate is refused. Trying again is no use."""
+    """Authentication failed: a password or a certificate was refused. Trying again is of no use."""
 
 
 class UnsendableError(ClientError):
@@ -38,11 +38,12 @@ class UnsendableError(ClientError):
 
 
 class NoBrokerError(ClientError):
-    """No broker can be reached. `had_contact`: one could earlier, so this may be an outage that passes."""
+    """No broker can be reached. `may_pass`: this is an outage that is waited for; otherwise the client fails fast, and
+    no broker has answered it yet."""
 
-    def __init__(self, message: str, *, had_contact: bool) -> None:
+    def __init__(self, message: str, *, may_pass: bool) -> None:
         super().__init__(message)
-        self.had_contact = had_contact
+        self.may_pass = may_pass
 
 
 class BufferFullError(ClientError):
@@ -50,7 +51,23 @@ class BufferFullError(ClientError):
 
 
 class CorruptBatchError(ClientError):
-    """A fetched batch is damaged."""
+    """The batch at `offset` of `partition` cannot be read, for the reason in `why`. Reading can go on at `next_offset`;
+    None: that is unknown."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        partition: tuple[str, int] | None = None,
+        offset: int = -1,
+        next_offset: int | None = None,
+        why: object = None,
+    ) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+        self.why = why
 
 
 class MissingMessageError(ClientError):
@@ -62,8 +79,8 @@ class MissingMessageError(ClientError):
 
 
 class NoPositionError(ClientError):
-    """There is nowhere to begin reading `partition`: nothing was committed, or what was is gone, and nobody said where
-    to begin instead (auto.offset.reset=none)."""
+    """There is nowhere to begin reading `partition`: nothing was committed, or what was is gone, and no other start was
+    given (auto.offset.reset=none)."""
 
     def __init__(self, message: str, partition: tuple[str, int]) -> None:
         super().__init__(message)
@@ -82,7 +99,7 @@ class PushError(ClientError):
 
 
 class CommitFailedError(ClientError):
-    """The group has given the partitions to others; whoever reads them now goes on from what was committed before."""
+    """The group has given the partitions to other members, which go on from what was committed before."""
 
 
 class BrokerError(ClientError):
@@ -95,8 +112,11 @@ class BrokerError(ClientError):
         self.about = about
         self.broker_message = message
         told = [part for part in (message, _ADVICE.get(code)) if part] or [code.name.lower().replace("_", " ")]
+        text = "; ".join(part.rstrip(".") for part in told)
+        # Some messages of brokers name what they are about, in the same words.
+        named = text if text.lower().startswith(about.lower()) else f"{about}: {text}"
         super().__init__(
-            f"{about}: {'; '.join(part.rstrip('.') for part in told)} ({code.name})",
+            f"{named} ({code.name})",
             outcome_unknown=outcome_unknown or code in IN_DOUBT,
         )
 
@@ -118,7 +138,9 @@ class UnknownPartitionError(BrokerError):
         super().__init__(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"partition {partition} of topic {topic!r}",
-            f"the topic has {count} partitions, numbered from 0; use one of them or add partitions",
+            "the topic has one partition, number 0; use that or add partitions"
+            if count == 1
+            else f"the topic has {count} partitions, numbered from 0; use one of them or add partitions",
         )
         self.topic = topic
         self.partition = partition
@@ -135,7 +157,7 @@ class UnknownGroupError(BrokerError):
         self.near = tuple(near)
 
 
-# The broker gave up waiting, or failed on the way: the change may be made all the same, now or later.
+# The broker gave up waiting, or failed on the way: the change may still be made, now or later.
 IN_DOUBT = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
@@ -148,7 +170,7 @@ IN_DOUBT = frozenset(
 
 
 def broker_error(code: int, about: str, message: str | None = None, *, outcome_unknown: bool = False) -> BrokerError:
-    """The error for a code from the wire, which a newer broker may know better than we do."""
+    """The error for a code from the wire; a newer broker may send one that this client does not know."""
     try:
         return BrokerError(ErrorCode(code), about, message, outcome_unknown=outcome_unknown)
     except ValueError:
@@ -171,14 +193,14 @@ def outcome(code: int, about: str, message: str | None, value: V) -> V | ClientE
 
 
 def topic_outcome(topic: str, code: int, message: str | None, value: V) -> V | ClientError:
-    """The same for what is asked about a topic."""
+    """As `outcome`, for a request about a topic."""
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopicError(topic)
     return outcome(code, f"topic {topic!r}", message, value)
 
 
 def group_outcome(group: str, code: int, message: str | None, value: V) -> V | ClientError:
-    """The same for what is asked about a group."""
+    """As `outcome`, for a request about a group."""
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
         return UnknownGroupError(group)
     return outcome(code, f"group {group!r}", message, value)
@@ -226,7 +248,7 @@ _ADVICE = {
     ),
     ErrorCode.GROUP_MAX_SIZE_REACHED: "the group is full: stop a member first, or raise the broker's group.max.size",
     ErrorCode.FENCED_INSTANCE_ID: "another member has joined with the same group.instance.id: give each its own",
-    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members, and nobody else may do this: stop them first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members, and only they may do this: stop them first",
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is just sharing out its partitions anew: ask again",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "you may not do this with the group: ask for an ACL that allows it",
     ErrorCode.NON_EMPTY_GROUP: "the group has members: stop them first, or wait until their sessions have ended",

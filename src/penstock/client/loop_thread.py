@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that block."""
+"""`LoopThread` runs an event loop in a thread of its own, for callers that block."""
 
 import asyncio
 import threading
@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for other threads, from `start` to `close`. Whoever waits and is interrupted (Ctrl-C) cancels
-    what it waited for."""
+    """Runs coroutines for other threads, from its construction to `close`. A caller that is interrupted while it waits
+    (Ctrl-C) cancels the coroutine. The thread is a daemon: it does not keep a process from ending."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -26,7 +26,7 @@ class LoopThread:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result, waited for; what it raises is raised here."""
         try:
-            future = self._submit(coroutine)
+            future = self.submit(coroutine)
         except BaseException:
             coroutine.close()
             raise
@@ -38,8 +38,16 @@ class LoopThread:
             future.cancel()
             raise
 
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Start a coroutine, and return at once."""
+        if not self.is_open:
+            raise RuntimeError("it is closed: make a new one")
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a blocking client cannot be used in its own callbacks: use penstock.client there")
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
     def call(self, function: Callable[[], T]) -> T:
-        """The same for what does not wait itself, but belongs to the loop."""
+        """Call a function, which does not wait, on the loop, and return its result."""
 
         async def called() -> T:
             return function()
@@ -47,28 +55,21 @@ class LoopThread:
         return self.run(called())
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Have a function called on the loop, and go on."""
+        """Have a function called on the loop, and return at once."""
         self._loop.call_soon_threadsafe(function)
 
     def keep(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """On the loop: run a coroutine that nobody waits for, to its end or to `close`."""
+        """Run a coroutine whose result is not needed, to its end or to `close`. To be called on the loop."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """End the loop and its thread; whatever still runs on it is cancelled."""
+        """End the loop and its thread; tasks that still run on it are cancelled."""
         if not self.is_open:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-
-    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-        if not self.is_open:
-            raise RuntimeError("it is closed: make a new one")
-        if threading.current_thread() is self._thread:
-            raise RuntimeError("a blocking client cannot be used in its own callbacks: use penstock.client there")
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

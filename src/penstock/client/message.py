@@ -1,12 +1,16 @@
-"""What a consumer gets and a producer is told: messages, and where they are."""
+"""`Message` is what a consumer returns; `MessageId` and `RecordMetadata` say where a message is."""
 
 import re
-from typing import Final, Generic, NamedTuple, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from penstock.client.metadata import TopicPartition
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+"""The headers of a message to be sent: pairs of name and value, or a dict if no name comes twice."""
 
 _MESSAGE_ID: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})@(0|[1-9][0-9]{0,18})")
 
@@ -42,7 +46,7 @@ class MessageId(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a sent message has gone. The offset is -1 with acks=0: the broker does not tell.
+    """Where a sent message has gone. The offset is -1 with acks=0: the broker does not report it.
 
     >>> str(RecordMetadata("orders", 3, 17, 1_700_000_000_000).message_id)
     'orders-3@17'
@@ -70,7 +74,7 @@ class Message(NamedTuple, Generic[K, V]):
     partition: int
     offset: int
     timestamp: int
-    """In milliseconds since 1970; -1 is none."""
+    """Milliseconds since 1970; -1 is none."""
     key: K
     value: V
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -80,12 +84,12 @@ class Message(NamedTuple, Generic[K, V]):
     """CRC-32C of the batch that it came in, which was checked: Kafka's format has none for a single record."""
     leader_epoch: int = -1
     producer_id: int = -1
-    """Of an idempotent producer, with the sequence number that the producer gave the message; else both are -1."""
+    """The id of an idempotent producer, with the sequence number that it gave the message; else both are -1."""
     sequence: int = -1
     is_log_append_time: bool = False
     """Whether the timestamp is the broker's, and not the producer's."""
     producer_epoch: int = -1
-    """Sequence numbers begin anew in each epoch of a producer."""
+    """Sequence numbers start again in each epoch of a producer."""
 
     @property
     def id(self) -> MessageId:

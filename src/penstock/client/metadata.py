@@ -1,13 +1,35 @@
-"""What a cluster looks like to its clients: brokers, topics, and who leads which partition."""
+"""`Topic`, `Partition` and `Broker` describe a cluster as its clients know it, with the leader of each partition."""
 
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from penstock.client.connection import Address
 from penstock.client.errors import UnknownPartitionError
 from penstock.protocol.schemas.metadata import MetadataResponseBroker, MetadataResponseTopic
+
+DEFAULT_PORT = 9092
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`host`, `host:port` or `[::1]:port`; without a port it is Kafka's, 9092."""
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or (":" in host and not host.endswith("]")) or port.endswith("]"):
+            host, port = text.strip(), str(DEFAULT_PORT)
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(
+                f"{text!r} is no broker's address: write it as host:port, such as localhost:{DEFAULT_PORT}"
+            )
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class TopicPartition(NamedTuple):
@@ -38,7 +60,7 @@ class Broker:
 
 @dataclass(slots=True, frozen=True)
 class Partition:
-    """`leader` is -1 while there is none."""
+    """A partition and its replicas; `leader` is -1 while there is none."""
 
     index: int
     leader: int
@@ -81,13 +103,13 @@ def read_topic(told: MetadataResponseTopic) -> Topic:
 
 
 def named(keys: Iterable[TopicPartition]) -> str:
-    """Partitions for a message to people, not too many of them."""
+    """The names of partitions for a message to users, shortened if there are many."""
     listed = sorted(keys)
     more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
     return ", ".join(map(str, listed[:5])) + more if listed else "nothing"
 
 
 def near_names(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
-    """Those of `names` that somebody who wrote `name` may have meant, the likeliest first."""
+    """Those of `names` that a user who wrote `name` may have meant, the likeliest first."""
     known = {each.casefold(): each for each in names}
     return [known[match] for match in difflib.get_close_matches(name.casefold(), known, n=most, cutoff=0.7)]

@@ -1,10 +1,12 @@
-"""What producers, consumers and admins begin with: an address or a dict of settings, and a cluster opened by them."""
+"""These functions open a client: they read its first argument, an address or a dict of settings, and open the
+cluster."""
 
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from penstock.client.cluster import Cluster
+from penstock.client.cluster.cluster import Cluster
+from penstock.client.cluster.outages import ConnectionListener
 from penstock.client.settings import ClientSettings
 
 
@@ -13,13 +15,15 @@ def given_settings(first: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
     return {"bootstrap.servers": first} if isinstance(first, str) else first or {}
 
 
-def open_cluster(settings: ClientSettings) -> Cluster:
+def open_cluster(settings: ClientSettings, on_connection: ConnectionListener | None = None) -> Cluster:
     return Cluster(
         settings.bootstrap_servers,
         client_id=settings.client_id,
         timeout_ms=settings.default_api_timeout_ms,
         request_timeout_ms=settings.request_timeout_ms,
         security=settings.security,
+        fails_fast=settings.fail_fast,
+        on_connection=on_connection,
     )
 
 

@@ -1,14 +1,16 @@
-"""What may be set for producers, consumers and admins: Kafka's dotted names in a dict and snake_case keywords alike."""
+"""`read_settings` reads the settings of a client, by Kafka's dotted names in a dict or as snake_case keywords, and
+checks them."""
 
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, TypeVar
+from types import UnionType
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from penstock.client.security import Security
-from penstock.protocol.compression import Codec
+from penstock.client.cluster.security import Security
+from penstock.protocol.compression import MAX_DECOMPRESSED_BYTES, Codec
 
 S = TypeVar("S", bound="ClientSettings")
 
@@ -42,7 +44,7 @@ _DELIVERIES: Final[dict[str, dict[str, Any]]] = {
 
 
 class SettingsError(ValueError):
-    """A setting has a name that nobody knows, or a value that it cannot have."""
+    """A setting has an unknown name, or a value that it cannot have."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -58,7 +60,9 @@ class ClientSettings:
     default_api_timeout_ms: int = 60_000
     """How long a call may take with all its tries, unless the call says otherwise."""
     metadata_max_age_ms: int = 300_000
-    """How old may be what is known about topics."""
+    """How old metadata of topics may be before it is asked for again."""
+    fail_fast: bool = False
+    """Whether a client to which no broker has ever answered raises an error at once, in place of waiting for one."""
     security: Security | None = None
     """TLS and SASL: made from the settings that begin with `security.`, `sasl.` and `ssl.`."""
 
@@ -79,7 +83,7 @@ class ProducerSettings(ClientSettings):
     """Bytes of a full batch, before compression: it is sent without waiting for more. While its broker is busy with
     earlier ones it goes on growing, up to `max_request_size`."""
     buffer_memory: int = 32 * 1024 * 1024
-    """Bytes of messages that wait for their broker; who sends more has to wait."""
+    """Bytes of messages that wait for their broker; a caller that sends more has to wait."""
     max_block_ms: int = 60_000
     """How long `send` may wait for room in that memory, or for what is known about the topic."""
     max_request_size: int = 1024 * 1024
@@ -123,42 +127,50 @@ class ConsumerSettings(ClientSettings):
     group_id: str | None = None
     """The group that partitions are shared with, and that offsets are committed for."""
     group_instance_id: str | None = None
-    """A name of this member that lasts: when it is back within the session, nothing is shared out anew (KIP-345)."""
+    """A name of this member that lasts: when it is back within the session, nothing is reassigned (KIP-345)."""
     partition_assignment_strategy: list[str] = field(default_factory=lambda: ["range", "cooperative-sticky"])
     """How the group's leader shares partitions out, by name, the preferred first; assignors of yours are given to the
     consumer itself."""
     session_timeout_ms: int = 45_000
     """How long the group waits for a sign of life."""
     heartbeat_interval_ms: int = 3_000
-    """How often one is given."""
+    """How often the consumer sends a heartbeat, the sign of life."""
     max_poll_interval_ms: int = 300_000
-    """How long the application may take between two polls before its partitions go to others."""
+    """How long the application may take between two polls before its partitions go to other members."""
     auto_offset_reset: Literal["latest", "earliest", "none"] = "latest"
-    """Where to begin where the group has committed nothing, or what it has committed is gone."""
+    """Where to begin if the group has committed nothing, or if its offset is gone."""
     enable_auto_commit: bool = True
     """Whether offsets of what polls have returned are committed in the background."""
     auto_commit_interval_ms: int = 5_000
-    """How often."""
+    """How often they are committed."""
     max_poll_records: int = 500
     """Messages that one poll returns at most."""
     fetch_min_bytes: int = 1
-    """How much a broker gathers before it answers,"""
+    """Bytes that a broker gathers before it answers, unless `fetch_max_wait_ms` have passed."""
     fetch_max_wait_ms: int = 500
-    """unless so much time has passed."""
+    """How long a broker waits for `fetch_min_bytes`."""
     fetch_max_bytes: int = 50 * 1024 * 1024
-    """Bytes of one answer,"""
+    """Bytes of one answer; a larger batch still comes, alone."""
     max_partition_fetch_bytes: int = 1024 * 1024
-    """and of each partition in it; a larger batch comes all the same, alone."""
+    """Bytes of each partition in one answer; a larger batch still comes, alone."""
     queued_max_bytes: int = 64 * 1024 * 1024
     """Bytes that are fetched ahead of polls, of all partitions together."""
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     """Whether records of transactions that are open or were aborted are seen."""
     check_crcs: bool = True
     """Whether checksums of what was fetched are checked."""
+    on_corrupt: Literal["raise", "skip"] = "raise"
+    """What to do at a batch that cannot be read: raise CorruptBatchError with every poll until the application seeks,
+    or pass over it, count it (`Consumer.skipped_batches`) and log its offset."""
+    on_missing_topic: Literal["warn", "raise"] | None = None
+    """What to do about a topic that does not exist: wait for it and log a warning (`warn`, the default in a group), or
+    have polls raise UnknownTopicError (`raise`, the default without a group)."""
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
+    """Bytes that one batch may have when it is decompressed; a batch of more counts as one that cannot be read."""
     client_rack: str = ""
-    """Where this consumer is, for brokers that have replicas nearby."""
+    """The rack of this consumer, for brokers that have replicas nearby."""
     allow_auto_create_topics: bool = False
-    """Whether asking for a topic may make it, if the brokers do that."""
+    """Whether asking for a topic may create it, if the brokers do that."""
 
     def __post_init__(self) -> None:
         _check(self.max_poll_records > 0, "max.poll.records", self.max_poll_records, "1 or more")
@@ -167,6 +179,8 @@ class ConsumerSettings(ClientSettings):
         _check(self.fetch_max_bytes > 0, "fetch.max.bytes", self.fetch_max_bytes, "1 or more")
         most = self.max_partition_fetch_bytes
         _check(most > 0, "max.partition.fetch.bytes", most, "1 or more")
+        most = self.max_decompressed_bytes
+        _check(0 < most <= 2**31 - 1, "max.decompressed.bytes", most, "from 1 to 2147483647")
         _check(self.queued_max_bytes > 0, "queued.max.bytes", self.queued_max_bytes, "1 or more")
         _check(self.group_id is None or self.group_id != "", "group.id", self.group_id, "a name that is not empty")
         _check(
@@ -270,14 +284,25 @@ def _convert(kind: Any, name: str, value: Any) -> Any:
         value = str(value)
     try:
         return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"{name} is {value!r}: {error}") from None
+    except msgspec.ValidationError:
+        raise SettingsError(f"{name} is {value!r}, but must be {_right_value(kind)}") from None
+
+
+def _right_value(kind: Any) -> str:
+    """What a value of a type is, in words."""
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    [only] = [each for each in parts if each is not type(None)]
+    if get_origin(only) is Literal:
+        return f"one of {', '.join(map(repr, get_args(only)))}"
+    return _WORDS.get(only, "a list of names")
 
 
 def _check(is_right: bool, name: str, value: object, right: str) -> None:
     if not is_right:
         raise SettingsError(f"{name} is {value!r}, but must be {right}")
 
+
+_WORDS: Final[dict[Any, str]] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 # Settings of other Kafka clients that have nothing to set here, accepted so that a dict of theirs can be used.
 _WITHOUT_EFFECT: Final = frozenset(

@@ -1,4 +1,5 @@
-"""How the leader of a consumer group shares partitions out: range, roundrobin, cooperative-sticky, or as the user says.
+"""Assignors share partitions out among the members of a consumer group: range, roundrobin, cooperative-sticky, or the
+user's own.
 
 The names are Kafka's, so that members of other clients can agree on them with ours.
 """
@@ -18,13 +19,13 @@ NO_GENERATION: Final = -1
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Candidate:
-    """A member of the group, as it has told of itself."""
+    """A member of the group, as it has described itself."""
 
     topics: frozenset[str]
     owned: frozenset[Partition] = frozenset()
     """What it has, and would like to keep."""
     generation: int = NO_GENERATION
-    """Of which share-out that was; a later one is to be believed."""
+    """The generation in which it got that; a later one is to be believed."""
     instance_id: str | None = None
     rack: str | None = None
     user_data: bytes | None = None
@@ -32,7 +33,7 @@ class Candidate:
 
 @runtime_checkable
 class Assignor(Protocol):
-    """What an assignor of yours has. All members of a group must know it, by its name.
+    """What an assignor of your own has to have. All members of a group must know it, by its name.
 
     It may also have `is_cooperative = True`: then members keep what they have while the group is rebalancing, and its
     plans must never give a member what another one still owns (KIP-429). And a method `user_data(owned, generation)`,
@@ -43,7 +44,8 @@ class Assignor(Protocol):
     def name(self) -> str: ...
 
     def assign(self, members: Mapping[str, Candidate], partitions: Mapping[str, int]) -> Plan:
-        """Give each of the partitions (so many has each topic) to a member that subscribes to its topic."""
+        """Give each partition to a member that subscribes to its topic. `partitions` has the number of them, by
+        topic."""
         ...
 
 
@@ -52,7 +54,7 @@ def is_cooperative(assignor: Assignor) -> bool:
 
 
 class Range:
-    """Of each topic a member gets neighbouring partitions: topics with as many partitions are shared out alike.
+    """A member gets neighbouring partitions of each topic: topics with as many partitions are shared out alike.
 
     >>> members = {"a": Candidate(topics=frozenset({"t"})), "b": Candidate(topics=frozenset({"t"}))}
     >>> Range().assign(members, {"t": 3})
@@ -103,7 +105,7 @@ class RoundRobin:
 
 class CooperativeSticky:
     """Shares are as equal as subscriptions allow, and members keep what they have as far as that allows. What goes from
-    one member to another is given to nobody at first: when its owner has let it go, the group shares out again."""
+    one member to another is left out at first: when its owner has let it go, the group shares out again."""
 
     name: Final = "cooperative-sticky"
     is_cooperative: Final = True
@@ -139,7 +141,8 @@ def _in_order(members: Mapping[str, Candidate]) -> list[str]:
 
 
 def _owners(members: Mapping[str, Candidate], partitions: Mapping[str, int]) -> dict[Partition, str]:
-    """Who has what. Of two who say so the one of the later generation is right; if that does not decide it, nobody."""
+    """The present owner of each partition. Of two members that claim one, that of the later generation has it; if that
+    does not decide it, neither has."""
     claims: dict[Partition, list[str]] = defaultdict(list)
     for member, candidate in members.items():
         for topic, index in candidate.owned:
@@ -157,7 +160,7 @@ def _owners(members: Mapping[str, Candidate], partitions: Mapping[str, int]) -> 
 def _balance(
     members: Mapping[str, Candidate], partitions: Mapping[str, int], owners: Mapping[Partition, str]
 ) -> dict[Partition, str]:
-    """Who should have what."""
+    """The partitions that each member should have."""
     order = _in_order(members)
     readers = {topic: [member for member in order if topic in members[member].topics] for topic in partitions}
     wanted = dict(owners)
@@ -181,7 +184,7 @@ def _balance(
 def _even_out(wanted: dict[Partition, str], load: dict[str, int], readers: Mapping[str, Sequence[str]]) -> bool:
     """Move partitions to members that have at least two less; whether any were."""
     has_moved = False
-    # Of a member that has to give, the last partitions go first: who joins a group gets the ends.
+    # Of a member that has to give, the last partitions go first: a member that joins gets the ends.
     for partition in sorted(wanted, reverse=True):
         giver = wanted[partition]
         taker = min(readers[partition[0]], key=load.__getitem__)

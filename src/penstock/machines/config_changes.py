@@ -1,13 +1,17 @@
-"""What the configs of a topic, a broker or the cluster become when some are set, deleted, appended to or replaced."""
+"""Computes what the configs of a topic, a broker or the cluster become when some are set, deleted, appended to or
+replaced."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.machines.cluster_records import ConfigChanged, ConfigResource
 from penstock.machines.decisions import refuse
 from penstock.protocol.error_codes import ErrorCode
+
+MAX_CONFIG_BYTES: Final = 64 * 1024
+"""The most that all configs of one topic, broker or cluster may take: they must fit into an entry of the log."""
 
 
 class ConfigOperation(IntEnum):
@@ -81,6 +85,12 @@ def records(resource: ConfigResource, name: str, old: Mapping[str, str], new: Ma
 
 
 def _refuse_invalid(values: Mapping[str, str], resource: ConfigResource, rules: ConfigRules) -> None:
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in values.items())
+    if size > MAX_CONFIG_BYTES:
+        refuse(
+            ErrorCode.INVALID_CONFIG,
+            f"the configs would have {size} bytes, and a {resource} has at most {MAX_CONFIG_BYTES}; shorten them",
+        )
     if problem := rules.problem(resource, values):
         refuse(ErrorCode.INVALID_CONFIG, problem)
 

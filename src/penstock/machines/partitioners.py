@@ -1,5 +1,5 @@
-"""Which partition a record goes to: by its key, as Java's client hashes it or consistently, or, without one, sticky, in
-turn or by chance."""
+"""Partitioners choose the partition of a record: by its key, as Java's client hashes it or consistently, or, without a
+key, sticky, in turn or by chance."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ _MASK = 0xFFFFFFFF
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """The same for every client that follows Java's default, so that equal keys stay in order."""
+    """The choice of every client that follows Java's default, so that equal keys stay in order."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def jump_partition_of_key(key: bytes, partitions: int) -> int:
-    """By consistent hashing: of all keys, a partition that is added takes its fair share from the others, and no other
-    key moves. The hash of the key is the first 64 bits of its BLAKE2b-64, big-endian."""
+    """Chooses by consistent hashing: a partition that is added takes its fair share of keys from the others, and no
+    other key moves. The hash of the key is the first 64 bits of its BLAKE2b-64, big-endian."""
     return jump_hash(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"), partitions)
 
 

@@ -1,6 +1,7 @@
-"""Which brokers hold a new partition: leaders even over brokers and racks, the replicas of one in different racks."""
+"""Chooses the brokers of partitions: of a new one, whose leaders are spread evenly over brokers and racks, and of one
+that gets more replicas. The replicas of a partition are on different racks."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Mapping, Sequence
 from heapq import heapify, heapreplace
 from itertools import chain, zip_longest
@@ -17,9 +18,12 @@ def place(
     """Replicas of each new partition, its leader first.
 
     `racks` has every broker that may be chosen; there must be as many as replicas. `led` says how many partitions each
-    leads, and `led_in_topic` how many of this topic; who is missing leads none.
+    leads, and `led_in_topic` how many of this topic; a broker that is missing leads none.
     """
     assert 1 <= replication_factor <= len(racks), f"{replication_factor} replicas on {len(racks)} brokers"
+    if len(racks) == 1:
+        # There is nothing to choose, however many they are.
+        return [tuple(racks)] * partitions
     ring = _ring(racks)
     # Least loaded first, within the topic and then in all; among equals the ring alternates between racks.
     order = [
@@ -37,12 +41,50 @@ def place(
     return placed
 
 
-def problem(
-    assignment: Sequence[tuple[int, Sequence[int]]], brokers: Container[int], *, first: int, replication_factor: int
-) -> str | None:
-    """What is wrong with partitions and brokers that somebody chose for a topic; None if they are possible.
+def extend(
+    partitions: Sequence[Sequence[int]],
+    replication_factor: int,
+    racks: Mapping[int, str | None],
+    *,
+    held: Mapping[int, int],
+) -> list[tuple[int, ...]]:
+    """The replicas that each partition of a topic has, and after them as many more as it lacks.
 
-    The partitions must be those that follow each other from the first on, in any order.
+    `racks` has every broker that may be chosen; there must be enough of them. `held` says how many replicas each broker
+    has, of all topics. New replicas go to racks where the partition has none, and there to the broker that has the
+    fewest of this topic, and of all.
+    """
+    ring = {broker: position for position, broker in enumerate(_ring(racks))}
+    in_topic, in_all = Counter(replica for replicas in partitions for replica in replicas), Counter(held)
+    extended = []
+    for replicas in partitions:
+        chosen = list(replicas)
+        while len(chosen) < replication_factor:
+            used = {_rack(replica, racks) for replica in chosen}
+
+            def cost(broker: int, used: set[str | int] = used) -> tuple[bool, int, int, int]:
+                return _rack(broker, racks) in used, in_topic[broker], in_all[broker], ring[broker]
+
+            new = min((broker for broker in ring if broker not in chosen), key=cost)
+            chosen.append(new)
+            in_topic[new] += 1
+            in_all[new] += 1
+        extended.append(tuple(chosen))
+    return extended
+
+
+def problem(
+    assignment: Sequence[tuple[int, Sequence[int]]],
+    brokers: Container[int],
+    *,
+    live: Container[int],
+    first: int,
+    replication_factor: int,
+) -> str | None:
+    """What is wrong with partitions and brokers that a client chose for a topic; None if they are possible.
+
+    The partitions must be those that follow each other from the first on, in any order. A new replica needs a broker
+    that is alive.
     """
     if sorted(partition for partition, _ in assignment) != list(range(first, first + len(assignment))):
         return f"the {len(assignment)} partitions assigned must follow each other from {first} on, each of them once"
@@ -53,8 +95,11 @@ def problem(
             return f"partition {partition} cannot be twice on a broker: {list(replicas)}"
         if unknown := [broker for broker in replicas if broker not in brokers]:
             return f"partition {partition} cannot be on broker {unknown[0]}, which does not exist"
+        if dead := [broker for broker in replicas if broker not in live]:
+            return f"partition {partition} cannot be on broker {dead[0]}, which is not alive"
         if len(replicas) != replication_factor:
-            return f"partition {partition} has {len(replicas)} replicas where its topic has {replication_factor}"
+            count = f"{len(replicas)} replica{'s' * (len(replicas) > 1)}"
+            return f"partition {partition} has {count} where its topic has {replication_factor}"
     return None
 
 
@@ -86,5 +131,5 @@ def _with_followers(
 
 
 def _rack(broker: int, racks: Mapping[int, str | None]) -> str | int:
-    rack = racks[broker]
+    rack = racks.get(broker)
     return broker if rack is None else rack

@@ -1,4 +1,4 @@
-"""Which names a topic may have, and which of them get in each other's way."""
+"""Decides which names a topic may have, and which of them get in each other's way."""
 
 import re
 
@@ -12,7 +12,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def problem(name: str) -> str | None:
-    """What is wrong with a name, in words for the one who chose it; None if it may be used."""
+    """What is wrong with a name, in words for the user; None if it may be used."""
     if not name:
         return "a topic needs a name, and this one is empty"
     if name in (".", ".."):

@@ -1,1 +1,2 @@
-"""Who is alive, who leads, what exists: the metadata log behind one interface, in a SQLite file or in memory."""
+"""The metadata store keeps what exists, who leads and who is alive: one interface, in a SQLite file, in
+ZooKeeper, in another process of the host, or in memory."""

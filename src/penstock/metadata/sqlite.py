@@ -1,4 +1,4 @@
-"""The metadata store in a SQLite file with one owner: the default on a single host.
+"""Implements the metadata store in a SQLite file with one owner, which is the default on a single host.
 
     <path>          the database; its user_version is the version of this schema
     <path>.lock     held by the process that has it open
@@ -6,6 +6,7 @@
     facts           one row: cluster id, and the newest broker epoch and controller epoch given away
     entries         the metadata log
     snapshots       at most one row: the newest snapshot
+    secrets         one row, since schema 2: what only the brokers of the cluster know
 
 Members and the lease last as long as the session, which is the only one, and are not stored.
 """
@@ -14,28 +15,34 @@ import asyncio
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
 
+from penstock.metadata.sessions import Session, SessionTable
 from penstock.metadata.store import (
     MAX_SLICE_BYTES,
     MAX_SLICE_ENTRIES,
     Arrivals,
     ConflictError,
+    Contact,
     EntriesDroppedError,
+    EntryTooLargeError,
     FencedError,
     Member,
     StoreClosedError,
     StoreError,
     StoreRefusedError,
     new_cluster_id,
+    new_secret,
 )
 
-SCHEMA_VERSION = 1
+MAX_ENTRY_BYTES: Final = 16 * 1024 * 1024
+SCHEMA_VERSION: Final = 2
 
-_SCHEMA = (
+_SCHEMA_1 = (
     """CREATE TABLE facts (
         only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
         cluster_id TEXT NOT NULL,
@@ -48,7 +55,11 @@ _SCHEMA = (
         number INTEGER NOT NULL,
         data BLOB NOT NULL
     )""",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
+    "PRAGMA user_version = 1",
+)
+_SCHEMA_2 = (
+    "CREATE TABLE secrets (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), data BLOB NOT NULL)",
+    "PRAGMA user_version = 2",
 )
 
 Arguments = ParamSpec("Arguments")
@@ -58,16 +69,29 @@ Result = TypeVar("Result")
 class SqliteStore:
     """The folder of the path must exist. All work with the file is done in one thread, a transaction in a call."""
 
+    max_entry_bytes: Final = MAX_ENTRY_BYTES
+    session: Final = 1
+
     def __init__(self, path: str) -> None:
         self._path = path
         self._database = _Database(path)
         self._thread: ThreadPoolExecutor | None = None
         self._arrivals = Arrivals()
+        self._table = SessionTable()
+        self._session = Session()
+
+    @property
+    def contact(self) -> Contact:
+        return Contact.LOST if self._thread is None else Contact.GOOD
+
+    async def wait_for_contact(self, known: Contact, session: int) -> None:
+        await self._wait_until(lambda: known is not Contact.GOOD or session != self.session)
 
     async def open(self) -> None:
         assert self._thread is None, "the metadata store is open already"
         self._thread = ThreadPoolExecutor(1, "metadata")
         self._arrivals = Arrivals()
+        self._session = Session()
         try:
             self._arrivals.announce(await self._run(self._database.open))
         except BaseException:
@@ -81,27 +105,62 @@ class SqliteStore:
         self._thread.shutdown(wait=False)
         self._thread = None
         self._arrivals.close()
+        self._table.end(self._session, StoreClosedError)
         # Whatever happens to the caller, the file is closed and its lock released.
         await asyncio.shield(closed)
 
     async def cluster_id(self) -> str:
         return await self._run(self._database.cluster_id)
 
-    async def register(self, broker_id: int, details: bytes) -> int:
-        return await self._run(self._database.register, broker_id, details)
+    async def secret(self) -> bytes:
+        return await self._run(self._database.secret)
+
+    async def register(self, broker_id: int, details: bytes, *, folder: str) -> int:
+        self._check_open()
+        # There is no other session, whose end would be worth waiting for.
+        return await self._table.register(
+            self._session,
+            broker_id,
+            details,
+            folder=folder,
+            patience_seconds=0,
+            new_epoch=partial(self._run, self._database.grow, "broker_epoch"),
+        )
 
     async def members(self) -> dict[int, Member]:
-        return await self._run(self._database.members)
+        self._check_open()
+        return self._table.members()
+
+    async def wait_for_members(self, known: Mapping[int, int]) -> None:
+        before = dict(known)
+        await self._wait_until(lambda: self._table.epochs() != before)
 
     async def take_controller_lease(self, broker_id: int) -> int | None:
-        return await self._run(self._database.take_controller_lease, broker_id)
+        self._check_open()
+        return await self._table.take_lease(
+            self._session, broker_id, new_epoch=partial(self._run, self._database.grow, "controller_epoch")
+        )
+
+    async def release_controller_lease(self) -> None:
+        self._check_open()
+        self._table.release_lease(self._session)
+
+    async def controller(self) -> tuple[int, int] | None:
+        self._check_open()
+        return self._table.controller()
+
+    async def wait_for_lease(self) -> None:
+        await self._wait_until(lambda: self._table.controller() is None)
 
     async def append(self, controller_epoch: int, index: int, entry: bytes) -> None:
+        self._check_open()
+        if len(entry) > MAX_ENTRY_BYTES:
+            raise EntryTooLargeError(len(entry), MAX_ENTRY_BYTES)
         loop, arrivals = asyncio.get_running_loop(), self._arrivals
 
         def append_and_announce() -> None:
             self._database.append(controller_epoch, index, entry)
-            # From here, because a caller that was cancelled meanwhile cannot.
+            # Done here, because a caller that was cancelled meanwhile cannot do it.
             loop.call_soon_threadsafe(arrivals.announce, index)
 
         await self._run(append_and_announce)
@@ -110,21 +169,29 @@ class SqliteStore:
         return await self._run(self._database.entries, after)
 
     async def wait_for_entries(self, after: int) -> None:
-        if self._thread is None:
-            raise StoreClosedError
+        self._check_open()
         await self._arrivals.wait(after)
 
-    async def save_snapshot(self, index: int, data: bytes) -> None:
-        await self._run(self._database.save_snapshot, index, data)
+    async def save_snapshot(self, controller_epoch: int, index: int, data: bytes) -> None:
+        await self._run(self._database.save_snapshot, controller_epoch, index, data)
 
     async def load_snapshot(self) -> tuple[int, bytes] | None:
         return await self._run(self._database.load_snapshot)
 
+    def _check_open(self) -> None:
+        if self._thread is None:
+            raise StoreClosedError
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        self._check_open()
+        while not condition():
+            await self._table.changes.wait()
+            self._check_open()
+
     async def _run(
         self, function: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Result:
-        if self._thread is None:
-            raise StoreClosedError
+        self._check_open()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: function(*arguments, **named))
         except sqlite3.Error as error:
@@ -149,14 +216,12 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 class _Database:
-    """The file, and what only this session knows. Used by one thread."""
+    """The file. Used by one thread."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
-        self._members: dict[int, Member] = {}
-        self._lease: tuple[int, int] | None = None
 
     def open(self) -> int:
         """Take the file, make it if need be, and return the index of the last entry. After an error, close."""
@@ -178,7 +243,6 @@ class _Database:
             ) from error
 
     def close(self) -> None:
-        self._members, self._lease = {}, None
         try:
             if self._connection is not None:
                 self._connection.close()
@@ -193,25 +257,20 @@ class _Database:
         assert isinstance(cluster_id, str)
         return cluster_id
 
-    def register(self, broker_id: int, details: bytes) -> int:
-        epoch = self._grow("broker_epoch")
-        self._members[broker_id] = Member(epoch, details)
-        return epoch
+    def secret(self) -> bytes:
+        (secret,) = self._row("SELECT data FROM secrets")
+        assert isinstance(secret, bytes)
+        return secret
 
-    def members(self) -> dict[int, Member]:
-        return dict(self._members)
-
-    def take_controller_lease(self, broker_id: int) -> int | None:
-        if self._lease is None:
-            self._lease = (broker_id, self._grow("controller_epoch"))
-        holder, epoch = self._lease
-        return epoch if holder == broker_id else None
+    def grow(self, epoch: str) -> int:
+        """Return the next broker epoch or controller epoch."""
+        with self._begin() as connection:
+            connection.execute(f"UPDATE facts SET {epoch} = {epoch} + 1")
+            return self._number(f"SELECT {epoch} FROM facts")
 
     def append(self, controller_epoch: int, index: int, entry: bytes) -> None:
         with self._begin() as connection:
-            newest = self._number("SELECT controller_epoch FROM facts")
-            if controller_epoch != newest or controller_epoch == 0:
-                raise FencedError(controller_epoch, newest)
+            self._check_controller(controller_epoch)
             last = self._last()
             if index != last + 1:
                 raise ConflictError(index, last)
@@ -231,8 +290,9 @@ class _Database:
                 found.append((index, entry))
         return found
 
-    def save_snapshot(self, index: int, data: bytes) -> None:
+    def save_snapshot(self, controller_epoch: int, index: int, data: bytes) -> None:
         with self._begin() as connection:
+            self._check_controller(controller_epoch)
             last = self._last()
             assert 0 < index <= last, f"a snapshot as of entry {index}, and the last is {last}"
             previous = self._number("SELECT coalesce(max(number), 0) FROM snapshots")
@@ -250,13 +310,25 @@ class _Database:
             raise StoreRefusedError(
                 f"{self._path} has schema {version}, and this Penstock knows up to {SCHEMA_VERSION}; upgrade Penstock"
             )
-        if version == 0:
-            if self._number("SELECT count(*) FROM sqlite_master"):
-                raise StoreRefusedError(f"{self._path} is a database of something else; choose another data folder")
+        if version == 0 and self._number("SELECT count(*) FROM sqlite_master"):
+            raise StoreRefusedError(f"{self._path} is a database of something else; choose another data folder")
+        if version < SCHEMA_VERSION:
             with self._begin():
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                connection.execute("INSERT INTO facts VALUES (1, ?, 0, 0)", (new_cluster_id(),))
+                if version < 1:
+                    self._execute_all(connection, _SCHEMA_1)
+                    connection.execute("INSERT INTO facts VALUES (1, ?, 0, 0)", (new_cluster_id(),))
+                self._execute_all(connection, _SCHEMA_2)
+                connection.execute("INSERT INTO secrets VALUES (1, ?)", (new_secret(),))
+
+    @staticmethod
+    def _execute_all(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
+        for statement in statements:
+            connection.execute(statement)
+
+    def _check_controller(self, controller_epoch: int) -> None:
+        newest = self._number("SELECT controller_epoch FROM facts")
+        if controller_epoch != newest or controller_epoch == 0:
+            raise FencedError(controller_epoch, newest)
 
     def _open_connection(self) -> sqlite3.Connection:
         assert self._connection is not None, "the thread ends with the connection"
@@ -267,11 +339,6 @@ class _Database:
         connection = self._open_connection()
         connection.execute("BEGIN IMMEDIATE")
         return connection
-
-    def _grow(self, epoch: str) -> int:
-        with self._begin() as connection:
-            connection.execute(f"UPDATE facts SET {epoch} = {epoch} + 1")
-            return self._number(f"SELECT {epoch} FROM facts")
 
     def _last(self) -> int:
         return self._number("SELECT coalesce(max(number), 0) FROM entries")

@@ -1,1 +1,2 @@
-"""The wire: schema tables and codec, record batches, compression, framing, error codes. Pure: bytes in, bytes out."""
+"""The protocol turns messages into bytes and back: schema tables and codec, record batches, compression, framing, error
+codes. It does no I/O."""

@@ -1,4 +1,4 @@
-"""Every API by its key: its name, its messages, and which header goes with which version."""
+"""Finds an API by its key: its name, its messages, and which header goes with which version."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -7,6 +7,7 @@ from importlib import import_module
 from penstock.protocol.schema import Message
 from penstock.protocol.schemas import INDEX
 
+PRODUCE = 0
 API_VERSIONS = 18
 
 

@@ -1,9 +1,9 @@
-"""The header of a record batch (format v2): read, checked, and stamped in place. Records stay bytes here."""
+"""Reads, checks and stamps the header of a record batch (format v2). Records stay bytes here."""
 
 import struct
 from typing import NamedTuple
 
-from penstock.protocol.compression import Codec
+from penstock.protocol.compression import MAX_DECOMPRESSED_BYTES, Codec
 from penstock.protocol.crc32c import crc32c
 from penstock.protocol.errors import DecodeError
 from penstock.protocol.varint import Buffer
@@ -23,6 +23,10 @@ CRC_START = 21
 BEFORE_MAGIC = struct.Struct(">qii")
 # What the length field does not count: itself and the base offset.
 LENGTH_OVERHEAD = 12
+# An end that lies after every offset.
+NO_END = 1 << 63
+# The smallest record has seven fields of one byte each.
+MIN_RECORD_BYTES = 7
 
 
 class BatchHeader(NamedTuple):
@@ -117,6 +121,29 @@ def split(buffer: Buffer, *, max_batch_bytes: int | None = None) -> list[tuple[B
     return batches
 
 
+def whole_batches(view: memoryview, offset: int = 0, end: int = NO_END) -> tuple[int, int]:
+    """How many bytes of a fetched records field to read, and the offset to fetch from next.
+
+    The bytes are the whole batches that begin before the offset `end`: a broker may cut the last batch off where the
+    reply got too long, though never the first (KIP-74). Bytes that cannot be a batch are left for the decoder to
+    refuse. The next offset is `offset` if there is no batch.
+    """
+    position = 0
+    next_offset = offset
+    while len(view) - position >= HEADER.size:
+        header = read_header(view, position)
+        if header.size < HEADER.size:
+            return len(view), next_offset
+        if header.base_offset >= end:
+            return position, max(next_offset, header.base_offset)
+        if header.size > len(view) - position:
+            break
+        position += header.size
+        # The last batch decides: a damaged one before it may claim to reach further.
+        next_offset = max(offset, header.next_offset)
+    return position or len(view), next_offset
+
+
 def verify(header: BatchHeader, view: Buffer) -> None:
     """Raise a DecodeError unless `view` is one batch of the size, shape and checksum that its header says."""
     check_shape(header, view)
@@ -150,12 +177,19 @@ def check_produced(header: BatchHeader) -> None:
             f"{header.record_count} records, last offset delta {header.last_offset_delta}"
         )
     attributes = header.attributes
+    codec = attributes & CODEC_BITS
     if attributes & ~_PRODUCER_BITS:
         raise DecodeError(
             f"a producer may set the codec and transactional bits only, not attributes {attributes & 0xFFFF:#06x}"
         )
-    if attributes & CODEC_BITS >= len(_CODECS):
-        raise _unknown_codec(attributes & CODEC_BITS)
+    if codec >= len(_CODECS):
+        raise _unknown_codec(codec)
+    size = header.size - HEADER.size
+    if header.record_count > _largest_count(size, codec):
+        raise DecodeError(
+            f"{header.record_count} records do not fit {size} bytes with compression {_CODECS[codec].name.lower()}, "
+            f"which has room for {_largest_count(size, codec)} at most"
+        )
     # Without a producer id the other two mean nothing, and clients differ: -1 from most, 0 from kafkajs.
     if header.producer_id < 0:
         if header.producer_id != -1 or attributes & TRANSACTIONAL_BIT:
@@ -169,7 +203,7 @@ def check_produced(header: BatchHeader) -> None:
 
 def read_produced(view: memoryview) -> BatchHeader | None:
     """The header of one batch that passes `split`, `verify` and `check_produced` and is no transaction's: what they do
-    for nearly every batch, at a stroke. None: they know what is wrong, or that nothing is."""
+    for nearly every batch, at a stroke. None: call them, they know what is wrong, or that nothing is."""
     try:
         fields = _unpack(view)
     except struct.error:
@@ -181,6 +215,8 @@ def read_produced(view: memoryview) -> BatchHeader | None:
         or count < 1
         or last_delta != count - 1
         or not 0 <= attributes < len(_CODECS)
+        or count > _MAX_RECORDS
+        or count * MIN_RECORD_BYTES > (length - _EMPTY_LENGTH) * _MAX_RATIOS[attributes]
         or (producer_id != -1 and (producer_id < 0 or epoch < 0 or sequence < 0))
         or base_offset > _INT64_MAX - last_delta
         or crc32c(view[CRC_START:]) != crc
@@ -213,6 +249,11 @@ _MAX_TIMESTAMP = struct.Struct(">q")
 _CRC = struct.Struct(">I")
 
 _CODECS = tuple(Codec)
+# How many bytes a codec can make of one, by its format: a run of 258 bytes in two bits (gzip), a copy of 64 in three
+# bytes (snappy), 255 a byte (lz4), a block of 128 KiB in four bytes (zstd). A batch that claims more records than that
+# leaves room for is refused unread, or a few bytes would take billions of offsets.
+_MAX_RATIOS = (1, 1032, 22, 256, 32 * 1024)
+_MAX_RECORDS = MAX_DECOMPRESSED_BYTES // MIN_RECORD_BYTES
 _PRODUCER_BITS = CODEC_BITS | TRANSACTIONAL_BIT
 _INT64_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
@@ -220,6 +261,13 @@ _INT64_MAX = 0x7FFF_FFFF_FFFF_FFFF
 _new = tuple.__new__
 _unpack = HEADER.unpack_from
 _HEADER_SIZE = HEADER.size
+# What the length field says of a batch without records.
+_EMPTY_LENGTH = _HEADER_SIZE - LENGTH_OVERHEAD
+
+
+def _largest_count(size: int, codec: int) -> int:
+    """How many records a number of bytes can hold."""
+    return (min(size * _MAX_RATIOS[codec], MAX_DECOMPRESSED_BYTES) if codec else size) // MIN_RECORD_BYTES
 
 
 def _no_header(rest: memoryview) -> DecodeError:

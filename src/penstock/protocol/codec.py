@@ -1,10 +1,11 @@
-"""Messages to bytes and back. Functions are compiled for each class and version when they are first asked for."""
+"""Turns messages into bytes and back. The functions for a class and version are compiled when they are first asked
+for."""
 
 from functools import cache
 from typing import Any, TypeVar
 
 from penstock.protocol.decoder import Decoder, compile_decoder
-from penstock.protocol.encoder import Encoder, compile_encoder
+from penstock.protocol.encoder import Encoder, StepwiseEncoder, compile_encoder, compile_stepwise_encoder
 from penstock.protocol.errors import DecodeError, EncodeError
 from penstock.protocol.schema import Message
 
@@ -37,7 +38,7 @@ def encode_chunks(message: Message, version: int) -> list[Any]:
 
 @cache
 def decoder(cls: type[Message], version: int) -> Decoder:
-    """`decode(buffer, position) -> (message, position behind it)`; the buffer should be a memoryview."""
+    """`decode(buffer, position) -> (message, position after it)`; the buffer should be a memoryview."""
     if version not in cls.schema.versions:
         raise DecodeError(f"{cls.__name__} has no version {version}")
     return compile_decoder(cls, version)
@@ -49,3 +50,11 @@ def encoder(cls: type[Message], version: int) -> Encoder:
     if version not in cls.schema.versions:
         raise EncodeError(f"{cls.__name__} has no version {version}")
     return compile_encoder(cls, version)
+
+
+@cache
+def stepwise_encoder(cls: type[Message], version: int) -> StepwiseEncoder:
+    """`encode(message, chunks)`, a generator that stops after each message of each array."""
+    if version not in cls.schema.versions:
+        raise EncodeError(f"{cls.__name__} has no version {version}")
+    return compile_stepwise_encoder(cls, version)

@@ -1,4 +1,4 @@
-"""The five codecs of record batches, each decompressed to at most a given number of bytes.
+"""Compresses by the five codecs of record batches, and decompresses to at most a given number of bytes.
 
 No length that the data claims is believed: memory grows with what really comes out.
 """
@@ -12,6 +12,9 @@ import cramjam
 
 from penstock.protocol.errors import DecodeError, EncodeError
 from penstock.protocol.varint import Buffer
+
+# What the records of one batch may take decompressed, wherever they are read.
+MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 
 
 class Codec(IntEnum):
@@ -114,7 +117,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
     """librdkafka sends one raw block, most other clients xerial's framing; no raw block begins with its magic."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return bytes(_decompress_block(data, limit, limit))
-    # The version numbers behind the magic are skipped: there is one version, and some clients write them little-endian.
+    # The version numbers after the magic are skipped: there is one version, and some clients write them little-endian.
     position = len(_XERIAL_HEADER)
     if len(data) < position:
         raise DecodeError("the snappy data is cut off within its header")

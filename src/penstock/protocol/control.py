@@ -1,4 +1,4 @@
-"""Control batches: the markers by which a broker ends a transaction."""
+"""Builds and reads control batches, the markers by which a broker ends a transaction."""
 
 import struct
 from enum import IntEnum

@@ -17,7 +17,7 @@ Decoder = Callable[[Any, int], tuple[Any, int]]
 
 
 def compile_decoder(cls: type[Message], version: int) -> Decoder:
-    """`decode(buffer, position) -> (message, position behind it)`, raising nothing but DecodeError."""
+    """`decode(buffer, position) -> (message, position after it)`, raising nothing but DecodeError."""
     return _DecoderWriter(cls, version).write()
 
 
@@ -213,7 +213,7 @@ class _DecoderWriter:
                     source.line(f"{items}[{index}] = {made}")
 
     def tags(self, tagged: dict[int, tuple[str, Row]]) -> None:
-        """The tagged fields behind a struct (KIP-482): known ones are read, others passed over."""
+        """The tagged fields after a struct (KIP-482): known ones are read, others passed over."""
         source = self.source
         self.flush()
         source.line("n = b[p]")
@@ -244,7 +244,7 @@ class _DecoderWriter:
 
 
 def skip_tags(buffer: memoryview, position: int) -> int:
-    """The position behind tagged fields of which we know none."""
+    """The position after tagged fields of which we know none."""
     count, position = read_uvarint(buffer, position)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)

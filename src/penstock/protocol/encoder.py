@@ -4,7 +4,7 @@ Record bytes go into the list as they are, never copied, so whatever has a lengt
 range of a file that the connection sends by itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct, error, pack
 from typing import Any
 
@@ -14,6 +14,7 @@ from penstock.protocol.source import FIXED, Source
 from penstock.protocol.varint import uvarint
 
 Encoder = Callable[[Any, list[Any]], None]
+StepwiseEncoder = Callable[[Any, list[Any]], Iterator[None]]
 
 # Varints of one byte, which nearly all lengths are.
 SHORT_VARINTS = tuple(bytes([number]) for number in range(128))
@@ -24,12 +25,19 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
     return _EncoderWriter(cls, version).write()
 
 
+def compile_stepwise_encoder(cls: type[Message], version: int) -> StepwiseEncoder:
+    """Like `compile_encoder`, as a generator that stops after each message of each array, however deep: between two
+    steps of a long message the caller can do something else."""
+    return _EncoderWriter(cls, version, stepwise=True).write()
+
+
 class _EncoderWriter:
     """In the text it writes: `o` is the message, `w` appends a chunk, `n` is a length or count."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, stepwise: bool = False) -> None:
         self.cls = cls
         self.version = version
+        self.stepwise = stepwise
         self.flexible = version in cls.schema.flexible
         self.source = Source()
         self.source.constants.update(
@@ -44,13 +52,16 @@ class _EncoderWriter:
         self.append = "w"
         self.run: list[tuple[str, str]] = []
 
-    def write(self) -> Encoder:
+    def write(self) -> Callable[..., Any]:
         source, title = self.source, f"{self.cls.__name__} v{self.version}"
         with source.block("def encode(o, chunks):"):
             with source.block("try:"):
                 source.line("w = chunks.append")
                 self.struct("o", self.cls)
                 self.flush()
+                if self.stepwise:
+                    # Also of a message without arrays this makes a generator.
+                    source.line("yield")
             with source.block("except (struct_error, AttributeError, TypeError, UnicodeEncodeError) as bad:"):
                 source.line(f"raise EncodeError('{title}: a value does not fit its field: %s' % bad) from bad")
         return source.compile("encode", f"encode {title}")
@@ -189,6 +200,8 @@ class _EncoderWriter:
                 else:
                     self.text_or_bytes(inner, element, nullable=False)
                 self.flush()
+                if self.stepwise and not isinstance(element, str):
+                    source.line("yield")
 
     def tags(self, tagged: dict[int, tuple[str, Row]]) -> None:
         """The tagged fields that differ from their default, in the order of their tags (KIP-482)."""

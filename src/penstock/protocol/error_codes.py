@@ -1,10 +1,10 @@
-"""Kafka's error codes, and whether a client may expect a retry to help."""
+"""Lists Kafka's error codes, and whether a client may expect a retry to help."""
 
 from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """`ErrorCode.NOT_LEADER_OR_FOLLOWER.retriable` tells what a client will do about it."""
+    """`ErrorCode.NOT_LEADER_OR_FOLLOWER.retriable` says whether a client will try again."""
 
     retriable: bool
 

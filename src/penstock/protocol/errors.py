@@ -1,4 +1,4 @@
-"""The two ways in which bytes and messages fail to be one another."""
+"""These two errors say that bytes cannot be read as a message, or that a message cannot be written as bytes."""
 
 
 class DecodeError(ValueError):

@@ -1,4 +1,4 @@
-"""Frames on a stream: four bytes of length, then as many bytes. Read piece by piece and never beyond a limit."""
+"""Cuts a stream into frames, four bytes of length and then as many bytes, piece by piece and never beyond a limit."""
 
 import sys
 from collections.abc import Sequence
@@ -38,9 +38,14 @@ class FrameReader:
         """How much of an unfinished frame is held here."""
         return len(self._tail) + self._filled
 
+    def is_whole(self, data: memoryview) -> bool:
+        """Whether these bytes are one frame, no more and no less, and nothing came before them."""
+        length = len(data) - 4
+        return 0 <= length <= self.limit and not self._tail and _unpack_length(data)[0] == length
+
     def room(self) -> memoryview | None:
-        """If a large frame has begun, the place for what is missing of it: whoever trusts the sender's length receives
-        into it without a copy, and must say how much by `fill` before anything else."""
+        """If a large frame has begun, the place for what is missing of it: a caller that trusts the sender's length
+        receives into it without a copy, and must say how much by `fill` before anything else."""
         if self._large is None:
             if len(self._tail) < 4:
                 return None
@@ -54,7 +59,7 @@ class FrameReader:
         return self._large[self._filled :]
 
     def fill(self, count: int) -> memoryview | None:
-        """So many bytes were received into the `room`; the frame, if that completes it."""
+        """`count` bytes were received into the `room`. Returns the frame, if that completes it."""
         assert self._large is not None
         self._filled += count
         if self._filled < len(self._large):
@@ -63,7 +68,7 @@ class FrameReader:
         return frame
 
     def _place(self, length: int) -> bytearray:
-        """Memory for a large frame: that of an earlier one that nobody looks at any more, if there is some. To get new
+        """Memory for a large frame: that of an earlier one that is no longer in use, if there is some. To get new
         memory from the system, cleared, costs as much as to receive into it."""
         for spare in self._spares:
             if length <= len(spare) <= 2 * length and _is_unused(spare):
@@ -74,8 +79,8 @@ class FrameReader:
         return place
 
     def feed(self, data: memoryview, at_most: int = sys.maxsize) -> list[memoryview]:
-        """The frames that `data` completes; what comes behind so many of them is kept for `more`. Views into `data` are
-        good only as long as its bytes stay as they are."""
+        """The frames that `data` completes, up to `at_most`; what comes after them is kept for `more`. Views into
+        `data` are good only as long as its bytes stay as they are."""
         frames: list[memoryview] = []
         position, end = 0, len(data)
         if self._tail:
@@ -128,7 +133,7 @@ class FrameReader:
 
 
 def _is_unused(buffer: bytearray) -> bool:
-    """Python does not let the size of one change that somebody has a view of."""
+    """Python does not let the size of a buffer change while there is a view of it."""
     try:
         last = buffer.pop()
     except BufferError:

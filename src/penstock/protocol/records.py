@@ -1,4 +1,8 @@
-"""The records inside a batch: iterated lazily, built into new batches."""
+"""Records are read from a batch one by one, and built into new batches.
+
+`iterate` is the reference for the record format: faster parsers stand elsewhere, and tests compare each of them with it
+(docs/decisions/0016-second-parsers.md).
+"""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -15,11 +19,9 @@ from penstock.protocol.batch import (
     read_header,
     stamp_crc,
 )
-from penstock.protocol.compression import Codec, compress, decompress
+from penstock.protocol.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
 from penstock.protocol.errors import DecodeError, EncodeError
 from penstock.protocol.varint import Buffer, read_uvarint, read_varlong, varint, varlong
-
-MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 
 
 class Record(NamedTuple):
@@ -177,8 +179,8 @@ def build(
 ) -> bytearray:
     """A batch of `records` at dense offsets from `base_offset`, whatever offsets they had.
 
-    Whoever drops records from a batch gives the `offset_deltas` of those it keeps and the old `last_offset_delta`, so
-    that no offset moves. With `log_append_time` every record reads as if it had that timestamp.
+    A caller that drops records from a batch gives the `offset_deltas` of those it keeps and the old
+    `last_offset_delta`, so that no offset moves. With `log_append_time` every record reads as if it had that timestamp.
     """
     deltas = range(len(records)) if offset_deltas is None else offset_deltas
     if last_offset_delta is None:
@@ -283,7 +285,7 @@ def _check_deltas(deltas: Sequence[int], count: int, last: int) -> None:
 def _encode(
     records: Sequence[NewRecord | Record], deltas: Sequence[int], base_timestamp: int
 ) -> tuple[list[bytes], int]:
-    """The records as pieces to join, behind an empty one where the batch header goes, and the latest timestamp."""
+    """The records as pieces to join, after an empty one where the batch header goes, and the latest timestamp."""
     parts = [b""]
     total = HEADER.size
     max_timestamp = base_timestamp

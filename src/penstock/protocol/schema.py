@@ -1,4 +1,4 @@
-"""The language of the schema tables: a message is a class, a field is a row of it.
+"""Defines the language of the schema tables: a message is a class, a field is a row of it.
 
     class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
         group_id: str = row("string", "0+", default="")
@@ -45,7 +45,7 @@ class Versions(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Row:
-    """One field of a message: how it is written, in which versions, and what it is when nobody says."""
+    """One field of a message: how it is written, in which versions, and its default."""
 
     kind: RowType
     versions: Versions

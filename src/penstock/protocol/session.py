@@ -1,14 +1,15 @@
-"""A connection's two ends without its socket: bytes in, requests or replies out; replies in the order of requests."""
+"""Models the two ends of a connection without its socket: bytes go in, requests or replies come out, and replies keep
+the order of requests."""
 
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from struct import Struct, error
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.protocol.apis import Api, api
-from penstock.protocol.codec import decode, decoder, encoder
+from penstock.protocol.codec import decode, decoder, encoder, stepwise_encoder
 from penstock.protocol.errors import DecodeError
 from penstock.protocol.framing import DEFAULT_LIMIT, FrameReader, frame
 from penstock.protocol.schema import Message
@@ -16,10 +17,13 @@ from penstock.protocol.schemas.headers import RequestHeader, ResponseHeader
 from penstock.protocol.schemas.metadata import MetadataRequest
 from penstock.protocol.schemas.produce import ProduceRequest
 
+# A slice of a long response has as many chunks as this, and those of its last item.
+_CHUNKS_AT_ONCE = 500
+
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request that has come in: its header, and its body, which stays undecoded until somebody asks."""
+    """A request that has come in: its header, and its body, which is decoded when it is asked for."""
 
     api: Api
     version: int
@@ -60,9 +64,18 @@ class ServerSession(Generic[R]):
         return len(self._unanswered)
 
     def receive(self, data: bytes | memoryview, at_most: int = sys.maxsize) -> list[R]:
-        """The requests that these bytes complete; what comes behind so many of them is kept for `more`. DecodeError
-        means that the connection has to be closed."""
+        """The requests that these bytes complete, up to `at_most`; what comes after them is kept for `more`.
+        DecodeError means that the connection has to be closed."""
         return self._read(self.frames.feed(memoryview(data), at_most))
+
+    def receive_one(self, data: memoryview) -> R | None:
+        """The request, if these bytes are just one and nothing is kept, as they mostly are. If not, they are still to
+        be received."""
+        if not self.frames.is_whole(data):
+            return None
+        request = read_request(data[4:], self._make)
+        self._unanswered.append(request)
+        return request
 
     def more(self, at_most: int) -> list[R]:
         """Requests that were kept."""
@@ -83,7 +96,7 @@ class ServerSession(Generic[R]):
         return self.answer_written(request, written)
 
     def answer_written(self, request: R, reply: list[Any] | None) -> list[Any]:
-        """The same with a reply that is in chunks already, framed."""
+        """Like `answer`, with a reply that is in chunks already, framed."""
         assert not request.answered, "a request is answered once"
         request.written = reply
         request.answered = True
@@ -101,6 +114,15 @@ class ServerSession(Generic[R]):
     def is_next(self, request: R) -> bool:
         """Whether all earlier requests have been answered."""
         return self._unanswered[0] is request
+
+    @property
+    def first(self) -> R:
+        """The request that all later ones have to wait for."""
+        return self._unanswered[0]
+
+    def answered(self) -> list[R]:
+        """Requests whose replies wait for an earlier one."""
+        return [request for request in self._unanswered if request.answered]
 
     def abandon(self) -> list[R]:
         """The connection is gone: what was left, answered or not."""
@@ -215,11 +237,34 @@ def write_response(request: Request, response: Message, version: int) -> list[An
     return frame(_joined(chunks))
 
 
+def write_response_in_slices(request: Request, response: Message) -> Generator[int, None, list[Any]]:
+    """Like `write_response`, for a response that may be long: stops after every slice and says how many bytes there are
+    so far, before those of the slice are copied. Returns the framed chunks."""
+    chunks: list[Any] = []
+    header = ResponseHeader(correlation_id=request.correlation_id)
+    encoder(ResponseHeader, request.api.response_header_version(request.version))(header, chunks)
+    written: list[bytes] = []
+    size = 0
+    for _ in stepwise_encoder(type(response), request.version)(response, chunks):
+        if len(chunks) >= _CHUNKS_AT_ONCE:
+            size += sum(map(len, chunks))
+            yield size
+            written.append(b"".join(chunks))
+            chunks.clear()
+    yield size + sum(map(len, chunks))
+    written.append(b"".join(chunks))
+    return frame(written)
+
+
 def _joined(chunks: list[Any]) -> list[Any]:
-    """The small pieces of a message put together, so that nobody has to deal with each of them again. What is no bytes,
-    such as a range of a file, stays as it is."""
+    """The small pieces of a message put together, so that no later step has to deal with each of them again. What is no
+    bytes, such as a range of a file, stays as it is."""
     others = [number for number, chunk in enumerate(chunks) if type(chunk) is not bytes]
     if not others:
+        if len(chunks) > _CHUNKS_AT_ONCE:
+            # Python takes 80 bytes for each chunk that it joins: for many small ones ten times what they hold.
+            begins = range(0, len(chunks), _CHUNKS_AT_ONCE)
+            chunks = [b"".join(chunks[begin : begin + _CHUNKS_AT_ONCE]) for begin in begins]
         return [b"".join(chunks)]
     joined: list[Any] = []
     begin = 0

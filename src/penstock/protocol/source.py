@@ -1,4 +1,4 @@
-"""Source text of a generated function: lines, indentation, fresh names, and the constants it refers to."""
+"""Collects the source text of a generated function: lines, indentation, fresh names, and the constants it refers to."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

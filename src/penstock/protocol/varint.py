@@ -1,6 +1,6 @@
-"""Integers of variable length: unsigned for the lengths of messages, zigzag for the fields of records.
+"""Reads and writes integers of variable length: unsigned for the lengths of messages, zigzag for the fields of records.
 
-Readers take a buffer and a position and return the value and the position behind it.
+Readers take a buffer and a position and return the value and the position after it.
 """
 
 from typing import TypeAlias

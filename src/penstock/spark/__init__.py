@@ -1,4 +1,4 @@
-"""The data pipeline on Spark: a source and a sink for PySpark, archives, replays and statistics.
+"""The data pipeline runs on Spark: a source and a sink for PySpark, archives, replays and statistics.
 
 Nothing of Spark is imported before it is used.
 """
@@ -6,25 +6,39 @@ Nothing of Spark is imported before it is used.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.spark.archiving import archive
     from penstock.spark.java import find_java
-    from penstock.spark.publishing import publish_progress
-    from penstock.spark.replaying import replay
+    from penstock.spark.lake.archiving import archive
+    from penstock.spark.lake.replaying import replay
+    from penstock.spark.lake.unified import read
     from penstock.spark.sessions import SETTINGS, session
-    from penstock.spark.statistics import stats
-    from penstock.spark.unified import read
+    from penstock.spark.source.metrics import TopicProgress, progress
+    from penstock.spark.source.publishing import publish_progress
+    from penstock.spark.statistics.run import stats
 
-__all__ = ["session", "archive", "replay", "read", "stats", "SETTINGS", "publish_progress", "find_java"]
+__all__ = [
+    "session",
+    "archive",
+    "replay",
+    "read",
+    "stats",
+    "SETTINGS",
+    "publish_progress",
+    "progress",
+    "TopicProgress",
+    "find_java",
+]
 
 _MODULES = {
     "session": "sessions",
     "SETTINGS": "sessions",
-    "publish_progress": "publishing",
+    "publish_progress": "source.publishing",
+    "progress": "source.metrics",
+    "TopicProgress": "source.metrics",
     "find_java": "java",
-    "archive": "archiving",
-    "replay": "replaying",
-    "read": "unified",
-    "stats": "statistics",
+    "archive": "lake.archiving",
+    "replay": "lake.replaying",
+    "read": "lake.unified",
+    "stats": "statistics.run",
 }
 
 

@@ -1,4 +1,4 @@
-"""The process that Spark forks its Python workers from, which imports pyspark where it is installed.
+"""Spark forks its Python workers from this process, which imports pyspark from where it is installed.
 
 `spark.python.daemon.module=penstock.spark.daemon`: Spark itself puts a zip file first, whose modules every worker has
 to compile again, and that is half of the time in which a worker starts.
@@ -19,8 +19,8 @@ def prefer_installed() -> None:
 
 
 def quietly(worker: Callable[..., int]) -> Callable[..., int]:
-    """A worker that ends without a traceback if the JVM closes the connection before it has said its last word, as it
-    does when it has all that it wanted, or has cancelled the task."""
+    """Wrap a worker so that it ends without a traceback if the JVM closes the connection early, as the JVM does when it
+    has enough rows or has cancelled the task."""
 
     def run(*args: object) -> int:
         try:

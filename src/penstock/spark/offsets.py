@@ -1,4 +1,4 @@
-"""How far a query is: an offset for each partition and the id of each topic, as the JSON that Spark keeps.
+"""`Offsets` says how far a query is: an offset for each partition and the id of each topic, as JSON that Spark keeps.
 
 Spark compares offsets as text, so equal ones are always written alike.
 """
@@ -28,10 +28,10 @@ class Offsets:
     is_initial: bool = False
     """Whether no batch has ended here yet."""
     gone: "Offsets | None" = None
-    """How far the query was in partitions that are not there now. One that was only out of sight, and comes back with
-    the id of its topic, goes on from there."""
+    """How far the query was in partitions that are not there now. A partition that was only out of sight, and comes
+    back with the id of its topic, goes on from there."""
     error: str = ""
-    """Why nobody can say where the query begins. A first batch that is done again does not need to know."""
+    """Why the beginning of the query is not known. A first batch that is repeated does not need it."""
 
     @classmethod
     def from_json(cls, read: Mapping[str, Any]) -> Self:
@@ -73,12 +73,12 @@ class Offsets:
         return written | {"topics": topics, "version": VERSION}
 
     def without(self, topics: Iterable[str]) -> "Offsets":
-        """The same, as if some topics had never been there."""
+        """These offsets without those of some topics."""
         gone = set(topics)
         return self.only(key for key in self.positions if key.topic not in gone)
 
     def only(self, keys: Iterable[TopicPartition]) -> "Offsets":
-        """The same, as if no other partitions had ever been there."""
+        """The offsets of these partitions alone."""
         kept = set(keys)
         topics = {key.topic for key in kept}
         return Offsets(
@@ -95,10 +95,10 @@ class Offsets:
 
 
 def is_remade(before: str, now: str) -> bool:
-    """Whether two ids of a topic's name are those of two topics. An id that a broker does not give tells nothing."""
+    """Whether two ids belong to two topics of one name. An id that a broker does not give proves nothing."""
     return bool(before and now and before != now)
 
 
 def id_text(topic_id: bytes) -> str:
-    """A topic's id as Kafka's tools write it; nothing for zero, as from brokers that know no ids."""
+    """A topic's id as Kafka's tools write it; empty for zero, which brokers without topic ids send."""
     return urlsafe_b64encode(topic_id).decode().rstrip("=") if any(topic_id) else ""

@@ -1,4 +1,4 @@
-"""The options of the source, by the names of Spark's Kafka source: read, and checked against each other."""
+"""Reads the options of the source, which have the names of Spark's Kafka source, and checks them against each other."""
 
 import difflib
 import json
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from penstock.client.admin import EARLIEST, LATEST
+from penstock.client.admin.offsets import EARLIEST, LATEST
 from penstock.client.metadata import TopicPartition
 from penstock.client.settings import ConsumerSettings, SettingsError, read_settings
 
@@ -17,7 +17,7 @@ Settings: TypeAlias = Mapping[str, str]
 
 
 class OptionsError(ValueError):
-    """An option has a name that nobody knows, a value that it cannot have, or contradicts another."""
+    """An option has an unknown name or a value that it cannot have, or contradicts another."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,7 +46,7 @@ Subscription: TypeAlias = Named | Matching | Assigned
 
 @dataclass(slots=True, frozen=True)
 class Bound:
-    """Where to begin or end: the same `everywhere`, or for `each` partition its own. The numbers are offsets, with
+    """Where to begin or end: one bound `everywhere`, or one for `each` partition. The numbers are offsets, with
     `EARLIEST` and `LATEST` among them, or times in milliseconds."""
 
     everywhere: int | None = None
@@ -67,7 +67,8 @@ class Bound:
 @dataclass(slots=True, frozen=True, kw_only=True)
 class SourceOptions:
     subscription: Subscription
-    settings: Settings
+    settings: Settings = field(repr=False)
+    """They include passwords, so they are left out where an error shows the options."""
     starting: Bound
     ending: Bound = Bound(LATEST)
     is_latest_without_match: bool = False
@@ -80,6 +81,8 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int | None = None
     fails_on_data_loss: bool = True
+    skips_corrupt: bool = False
+    """Whether batches that cannot be read are passed over; else they fail the query."""
     includes_headers: bool = False
 
     @property
@@ -93,7 +96,8 @@ class SourceOptions:
 
 
 def read_options(options: Mapping[str, str], mode: Mode | None = None) -> SourceOptions:
-    """What the user has set. Without a mode, which Spark tells late, only what holds for both is checked."""
+    """Read what the user has set. Without a mode, which Spark passes late, only what holds for both modes is
+    checked."""
     given = {name.lower(): value.strip() for name, value in options.items()}
     settings = _read_settings({name: given.pop(name) for name in list(given) if name.startswith(_KAFKA)})
     _refuse_unknown(given)
@@ -124,6 +128,7 @@ def read_options(options: Mapping[str, str], mode: Mode | None = None) -> Source
         max_records_per_partition=_read_count(given, "maxrecordsperpartition"),
         max_bytes_per_partition=_read_bytes(given, "maxbytesperpartition"),
         fails_on_data_loss=_read_flag(given, "failondataloss", True),
+        skips_corrupt=_read_on_corrupt(given),
         includes_headers=_read_flag(given, "includeheaders", False),
     )
 
@@ -150,6 +155,7 @@ _NAMES: Final = {
         "maxRecordsPerPartition",
         "maxBytesPerPartition",
         "failOnDataLoss",
+        "onCorrupt",
         "includeHeaders",
         # These tune the Java client, and there is none here.
         "groupIdPrefix",
@@ -164,6 +170,7 @@ _ENDINGS: Final = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp
 _REFUSED: Final = {
     "auto.offset.reset": "set startingOffsets: Spark keeps the offsets of a query in its checkpoint",
     "enable.auto.commit": "leave it out: progress is committed to kafka.group.id by batches that are done",
+    "on.corrupt": "set onCorrupt to raise or skip",
     "key.deserializer": "leave it out: keys are binary, convert the column",
     "value.deserializer": "leave it out: values are binary, convert the column",
     "interceptor.classes": "leave it out: there is no Java client to intercept",
@@ -227,7 +234,8 @@ def _read_subscription(given: Mapping[str, str]) -> Subscription:
 
 
 def _read_bound(given: Mapping[str, str], side: Literal["starting", "ending"], default: int) -> Bound:
-    """Of several the first counts, as in Spark's Kafka source: one time, times of partitions, offsets."""
+    """The bound of one side. If several are set, the first of these counts, as in Spark's Kafka source: one time, times
+    of partitions, offsets."""
     if (one := given.get(f"{side}timestamp")) is not None:
         if not one.isdecimal():
             raise OptionsError(f"{side}Timestamp is {one!r}: write milliseconds since 1970 as one number")
@@ -334,6 +342,13 @@ def _read_flag(given: Mapping[str, str], name: str, default: bool) -> bool:
     if text not in ("true", "false"):
         raise OptionsError(f"{_NAMES[name]} is {text!r}: set it to true or false")
     return text == "true"
+
+
+def _read_on_corrupt(given: Mapping[str, str]) -> bool:
+    text = given.get("oncorrupt", "raise").lower()
+    if text not in ("raise", "skip"):
+        raise OptionsError(f"onCorrupt is {text!r}: set it to raise, which fails the query, or to skip")
+    return text == "skip"
 
 
 def _read_time(text: str) -> int:

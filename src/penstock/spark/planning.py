@@ -1,4 +1,4 @@
-"""What a batch reads and how it is shared out over tasks: rules alone, nothing is asked of a broker."""
+"""Decides what a batch reads and how tasks share it. These are rules alone: no broker is asked."""
 
 import heapq
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -12,16 +12,16 @@ from penstock.spark.offsets import Offsets, is_remade
 K = TypeVar("K", bound=Hashable)
 
 USUAL_BYTES: Final = 1024.0
-"""Of a record, as long as the size of none is known."""
+"""The size that a record is assumed to have while no record's size is known."""
 
 
 class PlanError(ValueError):
-    """The offsets of a batch do not go together."""
+    """The start and the end of a batch do not fit together."""
 
 
 @dataclass(slots=True, frozen=True)
 class Range:
-    """Offsets of one partition, the end not among them."""
+    """Offsets of one partition, from the start up to but not including the end."""
 
     topic: str
     topic_id: str
@@ -43,12 +43,14 @@ class Range:
 
 
 def plan_ranges(start: Offsets, end: Offsets, *, may_go_back: bool = False) -> list[Range]:
-    """What lies between two offsets, by partition. A partition that the start does not know is read from 0 on, and so
-    is all of a topic that was deleted and made again. One that was gone for a while goes on where it was.
+    """The ranges between two offsets, by partition.
+
+    1. A partition that the start does not have is read from 0 on, and so is a topic that was deleted and made again.
+    2. A partition that was gone for a while goes on where it was.
 
     An end before the start is an error, unless the log was cut off and the user has agreed to go on (`may_go_back`).
     """
-    # Of the first batch the end is believed, for its start may be another one by now.
+    # The end of the first batch is believed, as its start may have changed since.
     start = end if end.is_initial else end.begin or start
     if start.error:
         raise PlanError(start.error)
@@ -70,8 +72,8 @@ def plan_ranges(start: Offsets, end: Offsets, *, may_go_back: bool = False) -> l
 def limit(
     start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
-    """Ends that lie `most` offsets behind the starts in sum: each partition gets its share by what waits in it, and one
-    offset at least."""
+    """Ends that lie `most` offsets after the starts in sum: each partition gets a share in proportion to what waits in
+    it, and at least one offset."""
     waiting = {key: last - start.get(key, 0) for key, last in latest.items() if last > start.get(key, 0)}
     shares = share(most, waiting)
     return {key: start.get(key, 0) + shares[key] if key in shares else last for key, last in latest.items()}
@@ -83,8 +85,8 @@ def limit_bytes(
     most: int,
     bytes_each: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, int]:
-    """The same for bytes, of which a record of each partition has about `bytes_each`; one that is not there is like the
-    others."""
+    """Ends that lie about `most` bytes after the starts in sum, when a record of a partition has about `bytes_each`; a
+    partition that is missing there counts as the mean of the others."""
     usual = _usual(bytes_each)
     waiting = {key: last - start.get(key, 0) for key, last in latest.items() if last > start.get(key, 0)}
     sizes = {key: max(1, round(count * bytes_each.get(key, usual))) for key, count in waiting.items()}
@@ -97,20 +99,20 @@ def limit_bytes(
 
 
 def share(most: int, wanted: Mapping[K, int]) -> dict[K, int]:
-    """Parts of `most` in proportion to what is wanted. Nobody gets nothing, so if there are more that want something
-    than there is, it becomes more."""
+    """Parts of `most` in proportion to what is wanted. Each key gets at least 1, so that the sum is more than `most` if
+    there are more keys than that."""
     total = sum(wanted.values())
     if total <= most:
         return dict(wanted)
     shares = {key: max(1, count * most // total) for key, count in wanted.items() if count > 0}
     left = most - sum(shares.values())
     if left > 0:
-        # What rounding has left goes to those that it cost most.
+        # The remainder of rounding goes to the keys that lost most by it.
         rounded = [key for key in shares if wanted[key] * most >= total]
         for key in sorted(rounded, key=lambda key: wanted[key] * most % total, reverse=True)[:left]:
             shares[key] += 1
     elif left < 0:
-        # What the smallest got beyond their share comes from the largest.
+        # What the smallest keys got beyond their share is taken from the largest.
         for key in sorted(shares, key=lambda key: shares[key], reverse=True):
             given = min(-left, shares[key] - 1)
             shares[key] -= given
@@ -126,8 +128,8 @@ def split(
     max_bytes: int | None = None,
     bytes_each: Mapping[TopicPartition, float] | None = None,
 ) -> list[Range]:
-    """The ranges cut into parts for the tasks: none larger than a maximum, and `min_parts` of them if there are so many
-    offsets; the largest are cut first."""
+    """Cut ranges into parts for the tasks: no part is larger than the maximum, and there are at least `min_parts` if
+    there are enough offsets. The largest ranges are cut first."""
     sizes = bytes_each or {}
     usual = _usual(sizes)
     counts = []

@@ -1,4 +1,4 @@
-"""Where the logs of the subscribed partitions begin and end, asked of the brokers by the driver."""
+"""The driver asks the brokers here where the logs of the subscribed partitions begin and end."""
 
 import asyncio
 import logging
@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.client import admin
-from penstock.client.admin import EARLIEST, LATEST
-from penstock.client.cluster import Cluster
+from penstock.client.admin.offsets import EARLIEST, LATEST, list_offsets
+from penstock.client.cluster.cluster import Cluster
 from penstock.client.errors import BrokerError, ClientError, UnknownPartitionError, UnknownTopicError, unwrap
-from penstock.client.fetching import Fetched, fetch_many
 from penstock.client.metadata import Topic, TopicPartition
+from penstock.client.plain.fetch import Fetched, fetch_many
 from penstock.protocol.error_codes import ErrorCode
 from penstock.spark.offsets import Offsets, id_text, is_remade
 from penstock.spark.options import Assigned, Bound, Matching, Named, OptionsError, SourceOptions, Subscription
@@ -20,7 +19,7 @@ from penstock.spark.options import Assigned, Bound, Matching, Named, OptionsErro
 log: Final = logging.getLogger(__name__)
 
 PROBE_BYTES: Final = 64 * 1024
-"""How much of a partition is looked at to tell how large its records are."""
+"""How many bytes of a partition are fetched to estimate the size of its records."""
 
 
 _told: Final[set[str]] = set()
@@ -32,13 +31,13 @@ class DataLossError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Subscribed:
-    """What a subscription comes to now."""
+    """The partitions that a subscription stands for now."""
 
     partitions: tuple[TopicPartition, ...]
     topic_ids: Mapping[str, str]
     leaders: Mapping[TopicPartition, int]
     missing: Mapping[str, ClientError]
-    """Of topics that were named and are not there, why."""
+    """The error of each topic that was named and is not there."""
 
 
 async def find_partitions(cluster: Cluster, subscription: Subscription) -> Subscribed:
@@ -98,19 +97,19 @@ async def resolve(
 async def list_ends(
     cluster: Cluster, asked: Mapping[TopicPartition, int], options: SourceOptions
 ) -> dict[TopicPartition, int]:
-    """The offsets of `EARLIEST` and `LATEST`; for one who reads committed records the latest is where the first open
-    transaction begins."""
+    """The offsets of `EARLIEST` and `LATEST`. With `read_committed` the latest is where the first open transaction
+    begins."""
     if not asked:
         return {}
-    listed = await admin.list_offsets(cluster, asked, read_committed=options.reads_committed)
+    listed = await list_offsets(cluster, asked, read_committed=options.reads_committed)
     return {key: each.offset for key, each in unwrap(listed).items()}
 
 
 async def latest(
     cluster: Cluster, options: SourceOptions, start: Offsets, *, only: Collection[TopicPartition] | None = None
 ) -> tuple[Offsets, Mapping[TopicPartition, int]]:
-    """How far the logs go, for a query that is at `start`, and who leads them. Data loss is an error, or told and
-    survived if the user says so."""
+    """How far the logs go, for a query that is at `start`, and which brokers lead them. Data loss is an error, or is
+    logged and survived if the user says so."""
     found = await find_partitions(cluster, options.subscription)
     remembered = start.remembered
     keys = [key for key in found.partitions if only is None or key in only or key in remembered.positions]
@@ -143,7 +142,7 @@ def report_loss(what: str, options: SourceOptions) -> None:
     if options.fails_on_data_loss:
         raise DataLossError(f"{what}. Set failOnDataLoss=false to go on without it, or start with a new checkpoint")
     if what not in _told:
-        # A query looks again and again.
+        # A query looks again and again, and the loss is logged once.
         _told.add(what)
         log.warning("%s; going on, for failOnDataLoss is false", what)
 
@@ -156,7 +155,7 @@ async def wait_for_more(
     *,
     wait_ms: int,
 ) -> None:
-    """Return when some partition has grown beyond its end, and at the latest after a while."""
+    """Return when a partition has grown beyond its end, and at the latest when the time is over."""
     by_leader: dict[int, dict[TopicPartition, int]] = {}
     for key, end in ends.items():
         by_leader.setdefault(leaders.get(key, -1), {})[key] = end
@@ -179,7 +178,7 @@ async def wait_for_more(
     try:
         await asyncio.wait(waits, timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
         for each in waits:
-            # A leader that is just changing answers at once.
+            # A broker answers at once while the leader changes.
             if each.done() and any(isinstance(told, ClientError) for told in each.result().values()):
                 await asyncio.sleep(wait_ms / 1000)
     finally:
@@ -189,8 +188,8 @@ async def wait_for_more(
 
 
 async def probe_sizes(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-    """About how many bytes a record has, as it is stored, in each partition that has some from its start on, or from
-    the log's beginning if that lies behind it."""
+    """Estimate how many stored bytes a record has, in each partition that has records from its start on, or from the
+    log's beginning if that comes later."""
 
     async def probe(asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Fetched | ClientError]:
         if not asked:
@@ -199,11 +198,11 @@ async def probe_sizes(cluster: Cluster, starts: Mapping[TopicPartition, int]) ->
 
     told = await probe(starts)
     if outside := [key for key, each in told.items() if _is_outside(each)]:
-        listed = await admin.list_offsets(cluster, dict.fromkeys(outside, EARLIEST))
+        listed = await list_offsets(cluster, dict.fromkeys(outside, EARLIEST))
         told |= await probe({key: each.offset for key, each in listed.items() if not isinstance(each, ClientError)})
-    # One that is gone shows itself when it is read.
+    # A partition that is gone is reported when it is read.
     fetched = {key: each for key, each in told.items() if not isinstance(each, ClientError)}
-    # A batch that is larger comes only to one who asks for nothing else.
+    # A larger batch is only sent in reply to a fetch that asks for nothing else.
     alone = [key for key, each in fetched.items() if not each.batches and each.high_watermark > each.offset]
     for again in await asyncio.gather(*(probe({key: fetched[key].offset}) for key in alone)):
         fetched |= {key: each for key, each in again.items() if not isinstance(each, ClientError)}
@@ -233,7 +232,7 @@ async def _look_up(cluster: Cluster, names: Iterable[str]) -> tuple[list[Topic],
 async def _resolve_times(
     cluster: Cluster, asked: Mapping[TopicPartition, int], options: SourceOptions, *, is_start: bool
 ) -> dict[TopicPartition, int]:
-    listed = unwrap(await admin.list_offsets(cluster, asked, read_committed=options.reads_committed))
+    listed = unwrap(await list_offsets(cluster, asked, read_committed=options.reads_committed))
     offsets = {key: each.offset for key, each in listed.items()}
     if late := [key for key, offset in offsets.items() if offset < 0]:
         if is_start and not options.is_latest_without_match:

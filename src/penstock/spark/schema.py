@@ -1,4 +1,4 @@
-"""The columns of the source: those of Spark's Kafka source, or those of them that the user names in a schema."""
+"""Names the columns of the source: those of Spark's Kafka source, or those of them that the user's schema has."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,7 @@ COLUMNS: Final = {
 }
 HEADERS: Final = {"headers": "array<struct<key: string, value: binary>>"}
 
-# What the decoder calls them.
+# The decoder's names of the columns.
 _DECODED: Final = {spark: ours for ours, spark in SPARK_NAMES.items()}
 
 
@@ -31,7 +31,7 @@ def schema_text(*, includes_headers: bool) -> str:
 
 
 def check_schema(schema: "StructType") -> tuple[str, ...]:
-    """The names of the columns that are asked for, in their order. Whoever asks for headers need not say
+    """The names of the columns that a schema asks for, in their order. A schema with headers needs no
     includeHeaders."""
     known = COLUMNS | HEADERS
     for each in schema.fields:
@@ -48,5 +48,5 @@ def check_schema(schema: "StructType") -> tuple[str, ...]:
 
 
 def decoded_names(columns: Sequence[str]) -> dict[str, str]:
-    """The decoder's names of some columns, and Spark's."""
+    """Spark's names of some columns, by the decoder's."""
     return {_DECODED[name]: name for name in columns}

@@ -1,5 +1,5 @@
-"""Work on Spark: a list of things to do, each in a task of its own, watched while it runs and cancelled when the user
-has enough."""
+"""`run_tasks` runs a list of work items on Spark, each in a task of its own, reports progress and cancels the tasks
+when the user interrupts it."""
 
 import re
 import threading
@@ -16,11 +16,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 LOOK_SECONDS: Final = 0.2
-"""How often whoever watches is told."""
+"""How often progress is reported."""
 
 
 class TaskFailedError(Exception):
-    """A task failed, as often as Spark has tried it; the message is that of its last error."""
+    """A task failed in every attempt of Spark; the message is that of its last error."""
 
 
 def run_tasks(
@@ -32,8 +32,9 @@ def run_tasks(
     counted: Callable[[R], int] = lambda _: 1,
     watch: Callable[[int], None] = lambda _: None,
 ) -> list[R]:
-    """What `work` makes of each item, in their order. `watch` is told now and then what `counted` gives for the tasks
-    that are done, in sum. The first error that Spark's retries do not help is raised; an interrupt cancels the rest."""
+    """Return the result of `work` for each item, in their order. `watch` is called now and then with the sum of
+    `counted` over the tasks that are done. The first error that outlasts Spark's retries is raised; an interrupt
+    cancels the rest."""
     if not items:
         return []
     context = spark.sparkContext
@@ -55,7 +56,7 @@ def run_tasks(
         except BaseException as error:
             errors.append(error)
 
-    # Spark's calls block, and an interrupt would wait for them.
+    # Spark's calls block, and an interrupt would have to wait for them.
     thread = _inheriting(run)
     thread.start()
     try:
@@ -72,20 +73,30 @@ def run_tasks(
 
 
 def _failure(error: BaseException) -> BaseException:
-    """What went wrong in the task, without the way it has taken through the JVM."""
+    """The error of the task itself, without the JVM's wrapping."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     if not isinstance(error, Py4JJavaError | PySparkException):
         return error
-    text = str(error)
-    failed = TaskFailedError(message_of(text) or text.splitlines()[0])
+    failed = TaskFailedError(sentence_of(str(error)))
     failed.__cause__ = error
     return failed
 
 
+def sentence_of(text: str) -> str:
+    """What was wrong, out of all that Spark reports about it: the message of the last Python error, else of the first
+    Java exception, else the first line."""
+    if (message := message_of(text)) is not None:
+        return message
+    # Py4J says first which of its objects was called, and names the exception after a colon.
+    _, found, java = text.partition("\n: ")
+    line = (java if found else text).strip().partition("\n")[0]
+    return _JAVA_CLASS.sub("", line)
+
+
 def message_of(text: str) -> str | None:
-    """The message of the last Python error in what Spark tells about a failed job; None if there is none."""
+    """The message of the last Python error in what Spark reports about a failed job; None if there is none."""
     _, found, trace = text.rpartition("Traceback (most recent call last):")
     if not found:
         return None
@@ -98,6 +109,9 @@ def message_of(text: str) -> str | None:
     return message or name
 
 
+_JAVA_CLASS: Final = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z][\w$]*: ")
+
+
 def _inheriting(run: Callable[[], None]) -> threading.Thread:
     from pyspark import InheritableThread
 
@@ -106,7 +120,7 @@ def _inheriting(run: Callable[[], None]) -> threading.Thread:
 
 
 def attempt_number() -> int:
-    """A number that no other attempt at any task of the session has; 0 outside of tasks."""
+    """A number that is unique among all attempts at tasks of the session; 0 outside of tasks."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""The Python processes that run tasks, one task after the other: what makes the second one cheaper than the first."""
+"""Makes later tasks of a Python worker cheaper than its first: memory is kept, and the collector skips imports."""
 
 import ctypes
 import gc
@@ -10,19 +10,19 @@ from typing import Final
 
 @cache
 def keep_memory() -> None:
-    """Buffers of megabytes come and go all the time, so their memory is kept, and not fetched from the kernel again,
-    page by page."""
+    """Have malloc keep the memory of large buffers, which come and go all the time, instead of fetching it from the
+    kernel again, page by page."""
     if sys.platform == "linux":
         library = ctypes.CDLL(None)
-        # Other C libraries than GNU's have no such knobs.
+        # Only GNU's C library has these parameters.
         if hasattr(library, "mallopt"):
             for knob, value in _MALLOC.items():
                 library.mallopt(knob, value)
 
 
 def pass_over_imports() -> None:
-    """What was imported stays, so the collector need not look at it again. Spark has it look at everything after each
-    task, which takes 40 ms once Numba is there: call this at the end of one."""
+    """Exempt imported modules from garbage collection; call this at the end of a task. Spark collects everything after
+    each task, which takes 40 ms once Numba is imported."""
     if len(sys.modules) != _frozen.modules:
         gc.freeze()
         _frozen.modules = len(sys.modules)
@@ -35,7 +35,7 @@ _MALLOC: Final = {-3: 32 << 20, -1: 256 << 20, -8: 1}
 @dataclass(slots=True)
 class _Frozen:
     modules: int = 0
-    """How many there were when the collector was told last."""
+    """How many modules there were when they were last exempted."""
 
 
 _frozen: Final = _Frozen()

@@ -1,1 +1,2 @@
-"""The disk: logs of record batches in data folders, through `Files`. It knows bytes and offsets, and nothing else."""
+"""Storage keeps logs of record batches in data folders, through `Files`. It knows bytes and offsets, and nothing
+else."""

@@ -1,9 +1,10 @@
-"""A data folder: the logs of a broker, one flusher for all of them, and who may use it.
+"""A data folder holds the logs of a broker and one flusher for all of them, and belongs to one process at a time.
 
     <folder>/
         lock                            held while a process uses the folder
-        folder                          checkpoint: format version and cluster id
+        folder                          checkpoint: format version, ids of the folder and of the cluster
         recovery-points                 checkpoint: how far each log is flushed
+        high-watermarks                 checkpoint: up to where each log was on all in-sync replicas; a hint
         clean-shutdown                  checkpoint: where each log ended, if the last stop was clean
         <topic>-<partition>/
             <base offset>.log           a segment: record batches as received
@@ -17,36 +18,50 @@
             leader-epochs               checkpoint: which epoch began where
             log-start                   checkpoint: the first offset, once history was truncated
             compaction                  checkpoint: how far the log is compacted, once it was
+            holes                       checkpoint: which offsets a follower misses above the recovery point
+            restart                     checkpoint: the log is empty at this offset, and all else here is to go
 
-Payloads, little-endian. `folder` (version 1): cluster id in UTF-8. `clean-shutdown` (version 1): i64 broker epoch, then
-names and end offsets as in `recovery-points`.
+Payloads, little-endian. `folder` (version 2): 32 hexadecimal digits that no other folder has, then the cluster id in
+UTF-8; version 1 has the cluster id alone, and becomes version 2 when the folder is opened.
+`clean-shutdown` (version 1): i64 broker epoch, then names and end offsets as in `recovery-points`.
 """
 
 import os.path
 import re
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from struct import Struct
+from threading import get_ident
 
-from penstock.storage.checkpoint import TEMPORARY, read_checkpoint, remove_checkpoint, write_checkpoint
-from penstock.storage.descriptors import Descriptors
-from penstock.storage.errors import DirectoryRefusedError, LogOfflineError, SyncFailedError
+from penstock.storage.errors import DirectoryRefusedError, LogOfflineError, StorageError, SyncFailedError
 from penstock.storage.files import Files, lacks_space
+from penstock.storage.files.checkpoint import (
+    TEMPORARY,
+    read_any_version,
+    read_checkpoint,
+    remove_checkpoint,
+    write_checkpoint,
+)
+from penstock.storage.files.descriptors import Descriptors, default_limit
 from penstock.storage.flusher import Flusher
-from penstock.storage.index import OFFSET_INDEX, TIME_INDEX
-from penstock.storage.index_cache import IndexCache
-from penstock.storage.log import Log, LogConfig
-from penstock.storage.log_directory import read_identity
-from penstock.storage.recovery import RecoveryReport, open_log
+from penstock.storage.high_watermarks import HighWatermarks
+from penstock.storage.log.folder import read_identity
+from penstock.storage.log.index import OFFSET_INDEX, TIME_INDEX
+from penstock.storage.log.index_cache import IndexCache
+from penstock.storage.log.log import Cut, Log, LogConfig
+from penstock.storage.log.recovery import RecoveryReport, open_log
+from penstock.storage.log.segment import LOG_FILE, SegmentContext
 from penstock.storage.recovery_points import RecoveryPoints, pack_offsets, unpack_offsets
-from penstock.storage.segment import LOG_FILE, SegmentContext
 
-FORMAT = 1
+FORMAT = 2
 LOCK_FILE = "lock"
 FOLDER_FILE = "folder"
 CLEAN_SHUTDOWN_FILE = "clean-shutdown"
 _FOLDER_KIND = b"FOLD"
 _CLEAN_KIND = b"CLEN"
 _CLEAN_VERSION = 1
+_FOLDER_ID_LENGTH = 32
 _EPOCH = Struct("<q")
 # Below this much free space a deletion begins with the files that are large.
 ROOM_TO_DELETE = 64 * 1024
@@ -56,8 +71,10 @@ _PARTITION_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 class DataDirectory:
     """Open from construction to `close`; only a close after everything was flushed leaves the clean marker.
 
-    `unlink_later` takes calls that unlink files which are of no use to anybody, and makes them when it likes, in a
-    thread perhaps: a large file takes its time. Without it they are made at once."""
+    A new folder gets `folder_id`, 32 characters that no other folder has; random ones if none are given.
+
+    `unlink_later` takes calls that unlink files no longer needed, and makes them when it likes, in a thread perhaps: a
+    large file takes its time. Without it they are made at once."""
 
     def __init__(
         self,
@@ -65,24 +82,27 @@ class DataDirectory:
         files: Files,
         *,
         cluster_id: str | None = None,
-        descriptors: int = 1000,
+        folder_id: str | None = None,
+        descriptors: int | None = None,
         unlink_later: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self.path = path
         self.failure: OSError | None = None
         self._files = files
         self._unlink_later = unlink_later
-        self._take(cluster_id)
+        self._cutting_thread: int | None = None
+        self._take(cluster_id, folder_id or secrets.token_hex(_FOLDER_ID_LENGTH // 2))
         try:
             self._points = RecoveryPoints(files, path)
+            self.high_watermarks = HighWatermarks(files, path)
             self.last_broker_epoch, self._clean_ends = self._read_clean_marker()
-            # What is told about the last stop may not outlive it: from now on the folder is in use.
+            # The marker of the last stop may not outlive it: from now on the folder is in use.
             remove_checkpoint(files, f"{path}/{CLEAN_SHUTDOWN_FILE}")
             self._finish_deleting()
         except BaseException:
             files.close(self._lock)
             raise
-        self._descriptors = Descriptors(files, limit=descriptors)
+        self._descriptors = Descriptors(files, limit=default_limit() if descriptors is None else descriptors)
         self._indexes = IndexCache()
         self._logs: dict[str, Log] = {}
         self.reports: dict[str, RecoveryReport] = {}
@@ -97,6 +117,11 @@ class DataDirectory:
         """Topic and number of every partition that has a folder here."""
         matches = [_PARTITION_NAME.fullmatch(name) for name in self._files.list(self.path)]
         return [(match[1], int(match[2])) for match in matches if match]
+
+    def has_unopened(self, topic: str, partition: int) -> bool:
+        """Whether a folder of the partition lies here that this process has not opened."""
+        name = f"{topic}-{partition}"
+        return name not in self._logs and self._files.stat(f"{self.path}/{name}") is not None
 
     def log(self, topic: str, partition: int, config: LogConfig | None = None, *, identity: bytes = b"") -> Log:
         """The log of a partition, opened and if need be recovered the first time. A new one has no files yet. With an
@@ -129,7 +154,8 @@ class DataDirectory:
                 raise
             self._clean_ends.pop(name, None)
             if self._points.get(name) < self._logs[name].end_offset:
-                # Recovery has made it durable, and the next flush says so: compaction goes by what is said.
+                # Recovery has made the log durable, and the next flush records that: compaction goes by the recorded
+                # point.
                 self.flusher.mark(self._logs[name])
         return self._logs[name]
 
@@ -147,6 +173,21 @@ class DataDirectory:
             aside = self._set_aside(name, "delete")
             self._unlink(lambda: _remove_tree(self._files, aside))
 
+    def set_aside(self, topic: str, partition: int) -> str | None:
+        """Take the log of a partition out of use, whether it could be opened or not: its folder is renamed, durably,
+        and kept until an operator removes it. The next `log` of this partition is new and empty. Returns where the
+        folder is now, None if there was none."""
+        self._check_online()
+        name = f"{topic}-{partition}"
+        if name in self._logs:
+            self._logs.pop(name).let_go()
+        self.reports.pop(name, None)
+        if self._files.stat(f"{self.path}/{name}") is None:
+            # A log of which all is lost is corrupt as well, as long as it counts as flushed.
+            self._forget(name)
+            return None
+        return self._set_aside(name, "stray")
+
     def close(self, *, broker_epoch: int = 0) -> bool:
         """Flush everything, and leave the marker that lets the next start trust it; False if the disk has failed or has
         no room for a marker. What failed is not marked clean, and the folder is free for others in any case."""
@@ -160,12 +201,12 @@ class DataDirectory:
         self.flusher.close()
         for log in self._logs.values():
             log.let_go()
-        self._descriptors.close()
+        self._descriptors.close_all()
         self._files.close(self._lock)
 
     def _close_in_order(self, broker_epoch: int) -> bool:
         for log in self._logs.values():
-            if log.is_dirty and log.failure is None:
+            if log.is_unflushed and log.failure is None:
                 # Also what there was no room for until now.
                 self.flusher.mark(log)
         if self.flusher.has_work:
@@ -173,7 +214,7 @@ class DataDirectory:
         ends = dict(self._clean_ends)
         for name, log in self._logs.items():
             log.close()
-            if log.failure is None and not log.is_dirty:
+            if log.failure is None and not log.is_unflushed:
                 ends[name] = log.end_offset
                 self._points.set(name, log.end_offset)
         payload = _EPOCH.pack(broker_epoch) + pack_offsets(ends)
@@ -186,31 +227,90 @@ class DataDirectory:
             return False
         return True
 
-    # What logs ask of us
+    def truncate_many(self, cuts: Sequence[tuple[Log, int]]) -> dict[Log, Exception]:
+        """Truncate logs as `Log.truncate` does, each to its offset, with one lowering of recovery points for all.
+        Returns the error of each that could not be; the others are cut. May run in a thread, one at a time, while
+        nothing else is done with these logs and no range of theirs is being read; flushes go on meanwhile."""
+        assert self._cutting_thread is None, "one at a time"
+        assert len({log for log, _ in cuts}) == len(cuts), "each log once"
+        self._cutting_thread = self._descriptors.guest = get_ident()
+        errors: dict[Log, Exception] = {}
+        begun: list[Log] = []
+        try:
+            with self.flusher.turn:
+                for log, _ in cuts:
+                    with _noted(errors, log):
+                        log.begin_cuts()
+                        begun.append(log)
+            self._cut([(log, offset) for log, offset in cuts if log not in errors], errors)
+        finally:
+            with self.flusher.turn:
+                for log in begun:
+                    log.end_cuts()
+                    self.flusher.mark(log)
+            self._cutting_thread = self._descriptors.guest = None
+        return errors
 
-    def became_dirty(self, log: Log) -> None:
-        self.flusher.mark(log)
+    def _cut(self, cuts: Sequence[tuple[Log, int]], errors: dict[Log, Exception]) -> None:
+        planned: list[tuple[Log, Cut]] = []
+        for log, offset in cuts:
+            with _noted(errors, log):
+                cut = log.plan_cut(offset)
+                if cut is not None:
+                    with log.offline_if_it_fails():
+                        log.prepare_cut(cut)
+                    planned.append((log, cut))
+        try:
+            self._lower([(log, cut.end_offset) for log, cut in planned])
+        except OSError as error:
+            for log, _ in planned:
+                with _noted(errors, log), log.offline_if_it_fails():
+                    raise error
+            return
+        for log, cut in planned:
+            with _noted(errors, log), log.offline_if_it_fails():
+                log.perform_cut(cut)
+
+    # What logs ask of their data folder
+
+    def became_unflushed(self, log: Log) -> None:
+        if self._cutting_thread is None or self._cutting_thread != get_ident():
+            self.flusher.mark(log)
 
     def lower_recovery_point(self, log: Log, offset: int) -> None:
-        name = self.name_of(log)
-        if self._points.get(name) > offset:
-            self._points.set(name, offset)
+        self._lower([(log, offset)])
+
+    def _lower(self, ends: Sequence[tuple[Log, int]]) -> None:
+        """Make durable what `lower_recovery_point` says, of several logs at once."""
+        is_lower = are_hints_lower = False
+        for log, offset in ends:
+            name = self.name_of(log)
+            if self._points.get(name) > offset:
+                self._points.set(name, offset)
+                is_lower = True
+            are_hints_lower |= self.high_watermarks.lower(name, offset)
+        if is_lower:
             self._points.save()
+        if are_hints_lower:
+            self.high_watermarks.save()
 
     def recovery_point(self, log: Log) -> int:
         return self._points.get_saved(self.name_of(log))
 
     def sync_failed(self, error: OSError) -> None:
-        """All logs go offline, for good: what the disk has lost of one it may have lost of any, and does not tell."""
+        """All logs go offline, for good: what the disk has lost of one it may have lost of any, and does not report."""
         self.failure = self.failure or error
-        for log in self._logs.values():
+        for log in list(self._logs.values()):
             log.fail(error)
 
     def discard(self, path: str) -> None:
         self._unlink(lambda: self._files.unlink(path))
 
     def _unlink(self, call: Callable[[], None]) -> None:
-        if self._unlink_later is None:
+        if self._cutting_thread == get_ident():
+            # A thread has the time, and may not hand calls over.
+            _unless_gone(call)
+        elif self._unlink_later is None:
             call()
         else:
             self._unlink_later(lambda: _unless_gone(call))
@@ -220,14 +320,11 @@ class DataDirectory:
             raise LogOfflineError(f"{self.path} is offline after: {self.failure}; restart the broker to recover it")
 
     def name_of(self, log: Log) -> str:
-        return log.directory.rpartition("/")[2]
+        return log.name
 
     def _set_aside(self, name: str, suffix: str) -> str:
         """Rename a partition's folder so that the name is free; returns its new path."""
-        # What is known about the old log may not be held against a new one of the same name.
-        self._points.remove(name)
-        self._clean_ends.pop(name, None)
-        self._points.save()
+        self._forget(name)
         number = 0
         while self._files.stat(aside := f"{self.path}/{name}.{number}-{suffix}") is not None:
             number += 1
@@ -235,13 +332,21 @@ class DataDirectory:
         self._files.sync_directory(self.path)
         return aside
 
+    def _forget(self, name: str) -> None:
+        """What is known about an old log may not be held against a new one of the same name."""
+        self._points.remove(name)
+        self._clean_ends.pop(name, None)
+        self._points.save()
+        if self.high_watermarks.lower(name, None):
+            self.high_watermarks.save()
+
     def _finish_deleting(self) -> None:
         for name in self._files.list(self.path):
             if name.endswith("-delete"):
                 _remove_tree(self._files, f"{self.path}/{name}")
 
-    def _take(self, cluster_id: str | None) -> None:
-        """Make the folder ours, or refuse it."""
+    def _take(self, cluster_id: str | None, new_folder_id: str) -> None:
+        """Take the folder for this process, or refuse it."""
         files, path = self._files, self.path
         _make_directories(files, path)
         names = set(files.list(path))
@@ -252,28 +357,29 @@ class DataDirectory:
                 f"{path} is in use by another process; stop it, or choose another data folder"
             ) from None
         try:
-            payload = read_checkpoint(files, f"{path}/{FOLDER_FILE}", _FOLDER_KIND, FORMAT)
-            if payload is None:
-                self._begin_folder(names, cluster_id or "")
-            elif cluster_id is not None and payload.decode() != cluster_id:
+            found = read_folder(files, path)
+            if found is None:
+                self._refuse_strangers(names)
+            elif cluster_id not in (None, found[1]):
                 raise DirectoryRefusedError(
-                    f"{path} belongs to cluster {payload.decode()!r}, not to {cluster_id!r}; choose another data folder"
+                    f"{path} belongs to cluster {found[1]!r}, not to {cluster_id!r}; choose another data folder"
                 )
-            else:
-                cluster_id = payload.decode()
+            self.folder_id, self.cluster_id = found or ("", cluster_id or "")
+            if not self.folder_id:
+                self.folder_id = new_folder_id
+                payload = (self.folder_id + self.cluster_id).encode()
+                write_checkpoint(files, f"{path}/{FOLDER_FILE}", _FOLDER_KIND, FORMAT, payload)
         except BaseException:
             files.close(self._lock)
             raise
-        self.cluster_id = cluster_id or ""
 
-    def _begin_folder(self, names: set[str], cluster_id: str) -> None:
+    def _refuse_strangers(self, names: set[str]) -> None:
         if strangers := sorted(names - {LOCK_FILE, FOLDER_FILE + TEMPORARY}):
             raise DirectoryRefusedError(
                 f"{self.path} is no data folder of Penstock and not empty (it has {strangers[0]}); choose an empty one"
             )
-        # Whoever made the folder may have died before its name was durable.
+        # The process that made the folder may have died before its name was durable.
         self._files.sync_directory(os.path.dirname(self.path) or ".")
-        write_checkpoint(self._files, f"{self.path}/{FOLDER_FILE}", _FOLDER_KIND, FORMAT, cluster_id.encode())
 
     def _read_clean_marker(self) -> tuple[int | None, dict[str, int]]:
         payload = read_checkpoint(self._files, f"{self.path}/{CLEAN_SHUTDOWN_FILE}", _CLEAN_KIND, _CLEAN_VERSION)
@@ -282,12 +388,32 @@ class DataDirectory:
         return _EPOCH.unpack_from(payload)[0], unpack_offsets(payload[_EPOCH.size :])
 
 
+def read_folder(files: Files, path: str) -> tuple[str, str] | None:
+    """The ids of a data folder and of its cluster; None if there is no data folder. One from before folders had ids has
+    an empty one."""
+    found = read_any_version(files, f"{path}/{FOLDER_FILE}", _FOLDER_KIND, FORMAT)
+    if found is None:
+        return None
+    version, payload = found
+    text = payload.decode()
+    return ("", text) if version == 1 else (text[:_FOLDER_ID_LENGTH], text[_FOLDER_ID_LENGTH:])
+
+
 def _make_directories(files: Files, path: str) -> None:
     if files.stat(path) is None:
         parent = os.path.dirname(path) or "."
         _make_directories(files, parent)
         files.make_directory(path)
         files.sync_directory(parent)
+
+
+@contextmanager
+def _noted(errors: dict[Log, Exception], log: Log) -> Iterator[None]:
+    """An error of one log is no reason to stop with the others."""
+    try:
+        yield
+    except (OSError, StorageError) as error:
+        errors[log] = error
 
 
 def _unless_gone(call: Callable[[], None]) -> None:

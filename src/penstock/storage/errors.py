@@ -1,4 +1,4 @@
-"""What can be wrong with a log or a data folder."""
+"""These errors say what is wrong with a log or a data folder."""
 
 
 class StorageError(Exception):
@@ -15,7 +15,7 @@ class CorruptLogError(StorageError):
         )
         self.path = path
         self.position = position
-        # Of the record that should lie there, if that is known.
+        # The offset of the record that should lie there, if that is known.
         self.offset = offset
         self.reason = reason
 
@@ -53,4 +53,16 @@ class SyncFailedError(StorageError, OSError):
 
 
 class DirectoryRefusedError(StorageError):
-    """A data folder is in use by another process, or belongs to another cluster."""
+    """A data folder is in use by another process, or belongs to another cluster or node."""
+
+
+class MetadataBehindError(StorageError):
+    """A log knows a leader epoch that the metadata does not: the metadata is older than the log, and what it says of
+    leaders and replicas may be wrong."""
+
+    def __init__(self, name: str, epoch: int, newest_known: int) -> None:
+        super().__init__(
+            f"the log of {name} has leader epoch {epoch}, and the metadata only knows epochs up to {newest_known}: the "
+            "metadata was restored from an older copy. Import an export instead (penstock cluster import), or if the "
+            "records of this log are not needed, move its folder away"
+        )

@@ -1,4 +1,4 @@
-"""How far each log of a data folder is known to be flushed: where its recovery begins after a crash.
+"""Records how far each log of a data folder is known to be flushed, which is where its recovery begins after a crash.
 
 Payload of the checkpoint `recovery-points` (version 1), little-endian, for each log:
 
@@ -11,8 +11,8 @@ Payload of the checkpoint `recovery-points` (version 1), little-endian, for each
 from struct import Struct
 from threading import Lock
 
-from penstock.storage.checkpoint import read_checkpoint, write_checkpoint
 from penstock.storage.files import Files
+from penstock.storage.files.checkpoint import read_checkpoint, write_checkpoint
 
 FILE_NAME = "recovery-points"
 _KIND = b"RCVP"

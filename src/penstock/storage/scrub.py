@@ -1,6 +1,6 @@
-"""Looks for bits that have changed on the disk: walks through segments, a slice at a time, and checks every batch.
+"""Looks for bits that have changed on the disk: it walks through segments, a slice at a time, and checks every batch.
 
-A slice may be checked in a thread: it opens the file for itself, and knows of the log no more than it is told.
+A slice may be checked in a thread: it opens the file for itself, and knows of the log only what it was given.
 """
 
 from collections import deque
@@ -11,10 +11,10 @@ from typing import Final
 
 from penstock.protocol.batch import HEADER, MAGIC, read_header
 from penstock.storage.files import Files
-from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.log import Log
-from penstock.storage.scan import BadBatchError, Batch, scan
-from penstock.storage.segment import Segment
+from penstock.storage.log.leader_epochs import LeaderEpochs
+from penstock.storage.log.log import Log
+from penstock.storage.log.scan import BadBatchError, Batch, scan
+from penstock.storage.log.segment import Segment
 
 # More are left to the next slice: they are gone through one by one, in Python.
 BATCHES_AT_ONCE: Final = 200
@@ -33,12 +33,12 @@ class Damage:
 
 @dataclass(slots=True)
 class Slice:
-    """A stretch of a closed segment, which nobody changes, to be checked; then, what came of it."""
+    """A stretch of a closed segment, which no longer changes, to be checked; then, what came of it."""
 
     segment: Segment
     epochs: LeaderEpochs
     position: int
-    # Of the batch that begins there, or less if that is not known.
+    # The offset of the batch that begins there, or less if that is not known.
     offset: int
     max_bytes: int
     # Where the next slice begins.
@@ -75,7 +75,8 @@ class Slice:
         self.end, self.end_offset = self.position, self.offset
         offsets, at_once = range(self.offset, segment.end_offset), max(self.max_bytes, _HEADERS_AT_ONCE)
         batches = scan(files, fd, self.position, segment.size, offsets=offsets, bytes_at_once=at_once, checksums=True)
-        # Behind a hole, which compaction leaves and a changed bit as well: the batch after it tells which it was.
+        # The batch follows a hole, which compaction leaves and a changed bit as well: the batch after it shows which it
+        # was.
         doubtful: Batch | None = None
         try:
             for batch in islice(batches, BATCHES_AT_ONCE):
@@ -98,7 +99,8 @@ class Slice:
             self._go_on_behind(files, fd, bad.position)
 
     def _go_on_behind(self, files: Files, fd: int, position: int) -> None:
-        """If the batch tells how long it is, and that may be true: the one behind it will say."""
+        """Go on after a damaged batch, if it says how long it is and that may be true: the next batch shows whether it
+        is."""
         segment = self.segment
         data = files.pread(fd, HEADER.size, position)
         header = read_header(data) if len(data) == HEADER.size else None
@@ -135,11 +137,11 @@ class Scrubber:
         return None
 
     def checked(self, done: Slice) -> list[Damage]:
-        """Go on behind it. Returns what it found, unless the segment is not the log's any more."""
+        """Go on after a slice. Returns what it found, unless the segment is not the log's any more."""
         self._place = (done.segment, done.end, done.end_offset)
         if not done.found or not self._waiting or done.segment not in self._waiting[0].segments:
             return []
-        # From now on nobody reads anything of it that was not checked just before.
+        # From now on no read gets anything of it that was not checked just before.
         done.segment.distrust()
         return done.found
 

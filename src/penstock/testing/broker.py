@@ -1,26 +1,18 @@
-"""The production broker as an object: on real sockets, in this process, gone without a trace in the end."""
+"""The production broker runs as an object: on real sockets, in this process, and gone without a trace in the end."""
 
 import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Literal, Self
 
-from penstock.broker.broker import Broker as ProductionBroker
-from penstock.machines.decisions import Refused
 from penstock.testing.clock import Clock
-from penstock.testing.faults import Faults
-from penstock.testing.stage import Stage
-
-DEFAULTS: Final[Mapping[str, str]] = {
-    # Groups begin at once: nobody waits three seconds for further members.
-    "group.initial.rebalance.delay.ms": "0",
-    # Fifty are for clusters with thousands of groups, and take a while to be made.
-    "offsets.topic.num.partitions": "1",
-}
-"""What differs from a broker in production unless the test sets it."""
+from penstock.testing.leaping import leap
+from penstock.testing.node import Node
+from penstock.testing.settings import DEFAULTS, by_name
+from penstock.testing.stage import Ground, Stage
 
 
-class Broker:
+class Broker(Node):
     """`with Broker() as broker:` or `async with Broker() as broker:`, and any Kafka client connects to
     `broker.bootstrap`.
 
@@ -48,11 +40,10 @@ class Broker:
     ) -> None:
         if storage not in ("folder", "memory"):
             raise ValueError(f'storage is "folder" or "memory", not {storage!r}')
-        self._settings = {**DEFAULTS, **_by_name(settings or {}), **_by_name(configs)}
+        super().__init__()
+        self._settings = {**DEFAULTS, **by_name(settings or {}), **by_name(configs)}
         self._in_memory = storage == "memory"
-        self._stage: Stage | None = None
         self.clock = Clock(self._leap)
-        self.faults = Faults(self._open_stage)
 
     # Life
 
@@ -94,22 +85,6 @@ class Broker:
                 self._tear_down()
             raise
 
-    def stop(self) -> None:
-        """Stop in order: what is under way is answered, and everything is kept for the next `start`."""
-        stage = self._open_stage()
-        stage.host.run(stage.stop())
-
-    def kill(self) -> None:
-        """Die as a process does by kill -9: nobody gets an answer, and what was not written yet is lost. The next
-        `start` recovers what there is."""
-        stage = self._open_stage()
-        stage.host.run(stage.kill())
-
-    def restart(self) -> None:
-        """Stop in order, and start again."""
-        self.stop()
-        self.start()
-
     def reset(self) -> None:
         """Undo what a test did to it: faults are cleared, and unless it runs, in the present, it is started anew. The
         data stays."""
@@ -121,7 +96,7 @@ class Broker:
             stage.host.run(stage.start())
 
     def close(self) -> None:
-        """Stop, and leave nothing behind: no thread, no socket, no file."""
+        """Stop, and leave nothing: no thread, no socket, no file."""
         try:
             if self._stage is not None:
                 self._stage.host.run(self._stage.stop())
@@ -129,84 +104,24 @@ class Broker:
             self._tear_down()
 
     @property
-    def is_running(self) -> bool:
-        return self._stage is not None and self._stage.broker is not None
-
-    @property
-    def failure(self) -> str | None:
-        """Why the broker has given up, if it has: its disk failed. It serves again after `restart`."""
-        return self._production().failure
-
-    # Where it is, and what is in it
-
-    @property
     def address(self) -> tuple[str, int]:
         """Host and port; they stay the same over restarts."""
         return self._production().address
-
-    @property
-    def bootstrap(self) -> str:
-        """The address as clients want it, like `127.0.0.1:49153`."""
-        host, port = self.address
-        return f"{host}:{port}"
-
-    def create_topic(
-        self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None, **more: object
-    ) -> str:
-        """Create a topic, with configs by their dotted names in a dict or as keywords (`retention_ms=1000`); returns
-        its name."""
-        broker = self._production()
-        values = {**_by_name(configs or {}), **_by_name(more)}
-
-        async def create() -> None:
-            topic_id = broker.draw_topic_id()
-            await broker.cluster.change(
-                lambda controller: controller.create_topic(
-                    name, topic_id=topic_id, defaults=broker.topic_defaults, partitions=partitions, configs=values
-                )
-            )
-
-        try:
-            self._open_stage().host.run(create())
-        except Refused as refused:
-            raise ValueError(str(refused)) from None
-        return name
-
-    def _production(self) -> ProductionBroker:
-        broker = self._open_stage().broker
-        if broker is None:
-            raise RuntimeError("the broker is not running: start it again")
-        return broker
 
     # What it stands on
 
     def _set_up(self) -> Stage:
         if self._stage is None:
-            self._stage = Stage(self._settings, self.clock, in_memory=self._in_memory)
-        return self._stage
-
-    def _open_stage(self) -> Stage:
-        if self._stage is None:
-            raise RuntimeError("the broker is not running: use it within `with Broker() as broker:`, or start it")
+            self._ground = Ground(self.clock)
+            self._stage = Stage(self._settings, self._ground, in_memory=self._in_memory)
         return self._stage
 
     def _tear_down(self) -> None:
         stage, self._stage = self._stage, None
         if stage is not None:
+            self._ground.close()
             stage.close()
 
     def _leap(self, by_ms: int) -> None:
         stage = self._open_stage()
-        stage.host.run(stage.leap(by_ms))
-
-
-def _by_name(values: Mapping[str, object]) -> dict[str, str]:
-    return {name.replace("_", "."): _text(value) for name, value in values.items()}
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return str(value)
+        stage.host.run(leap([] if stage.broker is None else [stage.broker], self.clock, by_ms))

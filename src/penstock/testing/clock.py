@@ -1,4 +1,4 @@
-"""The clock of a broker in a test: real time, and as much more as the test says."""
+"""The clock of a broker in a test runs with real time, ahead of it by as much as the test says."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from penstock.testing.durations import Duration, milliseconds
 
 
 class Clock:
-    """Runs with real time, so that clients and their timeouts work as ever, and leaps where it is told to.
+    """Runs with real time, so that clients and their timeouts work as ever, and leaps when `advance` is called.
 
     Example:
         from penstock.testing import Broker
@@ -23,7 +23,7 @@ class Clock:
         self._lead_ms = 0
 
     def advance(self, duration: Duration) -> None:
-        """Let so much time pass at once: "7 days", "90s", a timedelta, or milliseconds.
+        """Let a duration pass at once: "7 days", "90s", a timedelta, or milliseconds.
 
         When this returns, the broker has done what became due: records are deleted that were kept long enough, silent
         members are out of their groups, requests that waited have their replies.
@@ -48,7 +48,7 @@ class Clock:
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._lead_ms
 
-    # Whoever runs the broker moves it
+    # The host of the broker moves it
 
     def set_lead(self, lead_ms: int) -> None:
         self._lead_ms = lead_ms

@@ -1,4 +1,4 @@
-"""The disk of a broker in a test: it forgets in the end, so it never waits for a sync; it fails and fills on demand."""
+"""The disk of a broker in a test forgets in the end, so it never waits for a sync; it fails and fills on demand."""
 
 import errno
 import os
@@ -93,6 +93,12 @@ class ScratchDisk:
 
     def is_cached(self, fd: int, position: int, size: int) -> bool:
         return self._files.is_cached(fd, position, size)
+
+    def read_cached(self, fd: int, size: int, position: int) -> Buffer | None:
+        return self._files.read_cached(fd, size, position)
+
+    def is_resident(self, fd: int, position: int, size: int) -> bool:
+        return self._files.is_resident(fd, position, size)
 
     def drop_cached(self, fd: int, position: int, size: int) -> None:
         self._files.drop_cached(fd, position, size)

@@ -1,4 +1,4 @@
-"""How long something lasts, as people write it: "7 days", "90s", a timedelta, or milliseconds."""
+"""Reads durations as people write them: "7 days", "90s", a timedelta, or milliseconds."""
 
 import re
 from datetime import timedelta
@@ -27,7 +27,7 @@ _PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?")
 
 
 def milliseconds(duration: Duration) -> int:
-    """What a duration comes to; `ValueError` if that cannot be told or is negative."""
+    """A duration in milliseconds; `ValueError` if it cannot be read or is negative."""
     given: object = duration
     if isinstance(given, timedelta):
         result = given / timedelta(milliseconds=1)

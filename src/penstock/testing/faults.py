@@ -1,4 +1,4 @@
-"""What goes wrong because a test wants it: connections, replies, the disk."""
+"""Causes the faults that a test asks for: in connections, in replies, on the disk."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -84,7 +84,7 @@ class Faults:
         return stage.host.call(cut)
 
     def refuse_connections(self) -> Fault:
-        """Let nobody connect: the port is as if no broker were there. Connections that there are stay."""
+        """Let no client connect: the port is as if no broker were there. Connections that there are stay."""
         stage = self._stage()
         stage.host.run(stage.refuse_connections(True))
         return self._began(lambda: stage.host.run(stage.refuse_connections(False)))
@@ -92,8 +92,8 @@ class Faults:
     # Requests and replies
 
     def delay_replies(self, by: Duration, api: str | None = None) -> Fault:
-        """Hold each reply back for so long, by the broker's clock; those to later requests of a connection wait behind
-        it."""
+        """Hold each reply back for a duration, by the broker's clock; those to later requests of a connection wait
+        after it."""
         return self._rule(Delay(_key(api), None, milliseconds(by) / 1000))
 
     def drop_replies(self, api: str | None = None, count: int | None = 1) -> Fault:
@@ -114,8 +114,8 @@ class Faults:
         return self._began(lambda: setattr(disk, "is_failing", False))
 
     def fill_disk(self, free_bytes: int | None = None) -> Fault:
-        """Leave so many bytes free; if none are named, what the broker keeps in reserve for itself and not a byte
-        more, so that it refuses records and goes on otherwise."""
+        """Leave this many bytes free; by default what the broker keeps in reserve for itself and not a byte more, so
+        that it refuses records and goes on otherwise."""
         stage = self._stage()
         stage.host.run(stage.fill_disk(free_bytes))
         return self._began(self.free_disk)

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, whose time is that of a clock which leaps.
+"""Runs an event loop in a thread of its own, whose time is that of a clock which leaps.
 
 The broker lives there also for tests that have a loop: they may then call what blocks, as many clients do, and the
 broker answers all the same. Timers, sleeps and timeouts of a loop go by its `time`, so all of them leap together.
@@ -10,13 +10,14 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from penstock.broker.engine import EngineLoop
 from penstock.testing.clock import Clock
 
 R = TypeVar("R")
 
 
 class Host:
-    """From construction to `close`."""
+    """The thread with its loop, from construction to `close`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -57,7 +58,7 @@ class Host:
         await self._is_over.wait()
 
 
-class _Loop(asyncio.SelectorEventLoop):
+class _Loop(EngineLoop):
     def __init__(self, clock: Clock) -> None:
         self._leaping = clock
         super().__init__()

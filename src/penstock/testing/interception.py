@@ -1,27 +1,31 @@
-"""Between connections and handlers: requests that are refused, replies that come late or not at all."""
+"""Stands between connections and handlers: it refuses requests, and holds replies back or drops them."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from penstock.broker.call import Call
-from penstock.broker.connection import Connection
-from penstock.broker.listener import Dispatch
-from penstock.broker.sending import release
+from penstock.broker.network.call import Call
+from penstock.broker.network.connection import Connection
+from penstock.broker.network.listener import Dispatch
+from penstock.broker.network.sender import release
+from penstock.protocol.codec import decode, decoder
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.errors import DecodeError
 from penstock.protocol.schema import Message
 from penstock.protocol.schemas.fetch import FetchResponse
+from penstock.protocol.schemas.headers import ResponseHeader
 from penstock.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from penstock.protocol.schemas.produce import ProduceRequest
 from penstock.testing.refusals import refusal
 
+LENGTH_BYTES: Final = 4
+
 
 @dataclass(slots=True, eq=False)
 class Rule:
-    """Which calls it is for: those of an API or all, so many of them or no end of them."""
+    """Which calls it is for: those of an API or all, up to a number or without an end."""
 
     api_key: int | None
     left: int | None
@@ -96,7 +100,7 @@ class Interception:
         return intercept
 
     def client_id(self, connection: Connection) -> str | None:
-        """As the last request of a connection told it."""
+        """The client id that the last request of the connection named."""
         return self._client_ids.get(connection)
 
     def _remember(self, call: Call) -> None:
@@ -127,7 +131,7 @@ def _refuse(call: Call, code: ErrorCode) -> None:
         call.give_up(str(error))
         return
     if isinstance(request, ProduceRequest) and request.acks == 0:
-        # Nobody waits for a reply that could tell it.
+        # The client waits for no reply that could carry the error.
         call.give_up(code.name)
     else:
         call.reply(refusal(request, call.api.response, call.version, code))
@@ -144,7 +148,7 @@ class _Intercepted:
 
 
 class _Spoiled(_Intercepted):
-    """Metadata with an error for each topic still tells of the brokers: without any, clients would know nobody to ask
+    """Metadata with an error for each topic still lists the brokers: without any, clients would not know which to ask
     again."""
 
     def __init__(self, connection: Connection, code: ErrorCode) -> None:
@@ -156,6 +160,12 @@ class _Spoiled(_Intercepted):
         for topic in response.topics:
             topic.error_code, topic.partitions = self._code, []
         self._connection.reply(call, response, version)
+
+    def reply_written(self, call: Call, reply: list[Any]) -> None:
+        """The reply is in bytes already: the length of the frame, a header, and the response."""
+        frame = memoryview(b"".join(reply))[LENGTH_BYTES:]
+        _, position = decoder(ResponseHeader, call.api.response_header_version(call.version))(frame, 0)
+        self.reply(call, decode(call.api.response, call.version, frame, position), None)
 
 
 class _Dropped(_Intercepted):

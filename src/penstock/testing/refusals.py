@@ -1,4 +1,5 @@
-"""The reply that refuses a request, whatever the API: the error wherever the reply has a place for one."""
+"""Builds the reply that refuses a request, whatever the API: the error stands wherever the reply has a place for
+one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -15,8 +16,10 @@ _ASKED: Final[Mapping[str, Sequence[str]]] = {
     "groups": ("groups",),
     "members": ("members",),
     "coordinators": ("coordinator_keys",),
+    "replica_election_results": ("topic_partitions",),
+    "partition_result": ("partitions",),
 }
-"""By the name of an array of replies: where the request has what they are replies to."""
+"""Where the request has what an array of replies answers, by the name of that array."""
 _RENAMED: Final = {"partition_index": "partition"}
 _NAMES: Final = ("name", "key", "group_id", "partition_index")
 
@@ -44,7 +47,7 @@ def _refused(asked: Any, kind: type[Message], version: int, code: ErrorCode) -> 
 
 
 def _identity(asked: Any, field: str, kind: type[Message]) -> Any:
-    """What tells which part of the request this is the reply to."""
+    """The field that says which part of the request this is the reply to."""
     if isinstance(asked, Message):
         own = type(asked).schema.rows
         name = field if field in own else _RENAMED.get(field, "")

@@ -1,8 +1,9 @@
-"""What a broker in a test stands on, over all its restarts: a thread, a port, the data, and the faults in its way."""
+"""Holds what a broker in a test stands on over all its restarts: a thread, a port, the data, and the faults. Brokers of
+one cluster stand on common ground."""
 
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -14,33 +15,53 @@ from penstock.testing.clock import Clock
 from penstock.testing.disk import ScratchDisk
 from penstock.testing.hosting import Host
 from penstock.testing.interception import Interception
-from penstock.testing.leaping import leap
 
 HOST: Final = "127.0.0.1"
 
 
-class Stage:
-    """From construction to `close`. The coroutines are for its own `host`."""
+class Ground:
+    """What the brokers of one cluster share, from construction to `close`: the thread with its loop, the time, and the
+    metadata."""
 
-    def __init__(self, settings: Mapping[str, str], clock: Clock, *, in_memory: bool) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.metadata = SharedMetadata()
+        self.host = Host(clock)
+
+    def close(self) -> None:
+        self.host.close()
+
+
+class Stage:
+    """Lives from construction to `close`, which comes after that of its ground. The coroutines are for its `host`."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        ground: Ground,
+        *,
+        in_memory: bool,
+        may_reach: Callable[[int], bool] = lambda broker_id: True,
+    ) -> None:
+        self._ground = ground
+        self.host = ground.host
+        self._may_reach = may_reach
         self._folder = None if in_memory else TemporaryDirectory(prefix="penstock-", ignore_cleanup_errors=True)
-        self.disk = _disk(clock, in_memory=in_memory)
-        self._metadata = SharedMetadata()
+        self.disk = _disk(ground.clock, in_memory=in_memory)
         self._port, port = _reserve_port()
         self._settings = {
             "listeners": f"PLAINTEXT://{HOST}:{port}",
             "log.dirs": self._folder.name if self._folder is not None else "/data",
             **settings,
         }
+        self.kept_address = HOST, port
         self.interception = Interception()
         self.is_refusing = False
         self.broker: Broker | None = None
-        self.host = Host(clock)
+        self.store: MemoryStore | None = None
 
     def close(self) -> None:
         """The broker must have been stopped."""
-        self.host.close()
         if self._port is not None:
             self._port.close()
         if self._folder is not None:
@@ -53,12 +74,15 @@ class Stage:
         for endpoint in config.listeners:
             if not endpoint.is_loopback:
                 raise ValueError(f"a broker for tests listens on this machine alone, not on {endpoint}")
+        session_seconds = config.integer("zookeeper.session.timeout.ms") / 1000
+        self.store = MemoryStore(self._ground.metadata, session_seconds)
         broker = Broker(
             config,
-            clock=self._clock,
+            clock=self._ground.clock,
             files=self.disk,
-            store=MemoryStore(self._metadata),
+            store=self.store,
             intercept=self.interception.through,
+            may_reach=self._may_reach,
         )
         await broker.start()
         if self.is_refusing:
@@ -75,11 +99,8 @@ class Stage:
         broker, self.broker = self.broker, None
         if broker is not None:
             await broker.kill()
-            # Whoever waited for a delayed reply is gone, and what it holds may go.
+            # The clients that waited for a delayed reply are gone, and what it holds may go.
             self.interception.stop()
-
-    async def leap(self, by_ms: int) -> None:
-        await leap(self.broker, self._clock, by_ms)
 
     async def refuse_connections(self, refuse: bool) -> None:
         if refuse == self.is_refusing:
@@ -92,9 +113,9 @@ class Stage:
                 await self.broker.listen()
 
     async def fill_disk(self, free_bytes: int | None) -> None:
-        """Without a number there is just so little that records are refused."""
+        """Without a number there is just little enough that records are refused."""
         if free_bytes is None:
-            reserve = self.broker.disk.reserve_bytes if self.broker is not None else 0
+            reserve = self.broker.services.disk.reserve_bytes if self.broker is not None else 0
             free_bytes = max(0, reserve - 1)
         self.disk.room = free_bytes
         self._look_at_disk()
@@ -105,12 +126,12 @@ class Stage:
 
     def _look_at_disk(self) -> None:
         if self.broker is not None:
-            self.broker.disk.check()
+            self.broker.services.disk.check()
 
 
 def _disk(clock: Clock, *, in_memory: bool) -> ScratchDisk:
     if in_memory:
-        from penstock.storage.memory_files import MemoryFiles
+        from penstock.storage.files.memory import MemoryFiles
 
         return ScratchDisk(MemoryFiles(now_ms=clock.now_ms), syncs=True)
     return ScratchDisk(RealFiles(), syncs=False)

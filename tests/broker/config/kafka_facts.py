@@ -17,8 +17,9 @@ ON_PURPOSE = {
     "process.roles": {"default"},
     # Listeners cannot change while a broker of ours runs.
     "listener.security.protocol.map": {"more"},
+    # Unset, it is as many as the cluster has brokers, up to three.
+    "default.replication.factor": {"allowed", "default"},
     # Kafka finds out about these later, or never.
-    "default.replication.factor": {"allowed"},
     "max.connections.per.ip.overrides": {"allowed"},
     "offsets.topic.compression.codec": {"allowed"},
     "share.coordinator.snapshot.update.records.per.snapshot": {"allowed"},
@@ -33,15 +34,22 @@ NOT_IN_KAFKAS_TABLE = {
     # Ours.
     "penstock.disk.reserve.bytes",
     "penstock.flush",
+    "penstock.max.partitions",
+    "penstock.metadata.socket",
     "penstock.metrics.listen",
+    "penstock.reply.max.bytes",
     "penstock.scrub.bytes.per.second",
     "penstock.slow.request.ms",
+    "penstock.validate",
+    # Kafka had these until 3.9.
+    "zookeeper.connect",
+    "zookeeper.session.timeout.ms",
     # Kafka leaves these to its authorizer, a plug-in.
     "allow.everyone.if.no.acl.found",
     "super.users",
 }
 
-OURS_OF_TOPICS = {"penstock.flush", "penstock.retention.hold.group"}
+OURS_OF_TOPICS = {"penstock.flush", "penstock.retention.hold.group", "penstock.validate"}
 
 
 class Fact(NamedTuple):

@@ -167,3 +167,17 @@ def test_metrics_are_served_nowhere_unless_somebody_says_where() -> None:
 def test_an_address_for_metrics_that_cannot_be_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^penstock\.metrics\.listen: "):
         metrics_listener(text)
+
+
+def test_brokers_use_the_first_listener_among_each_other_unless_another_is_named() -> None:
+    text = {
+        "listeners": "PLAINTEXT://127.0.0.1:1,INSIDE://127.0.0.1:2",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT",
+    }
+    assert BrokerConfig.parse(text).inter_broker_listener == "PLAINTEXT"
+    assert BrokerConfig.parse({**text, "inter.broker.listener.name": "inside"}).inter_broker_listener == "INSIDE"
+    with pytest.raises(ConfigError, match="there is no listener OUTSIDE for other brokers to connect to, only"):
+        BrokerConfig.parse({**text, "inter.broker.listener.name": "OUTSIDE"})
+    advertised = {"advertised.listeners": "PLAINTEXT://127.0.0.1:1", "inter.broker.listener.name": "INSIDE"}
+    with pytest.raises(ConfigError, match="only PLAINTEXT"):
+        BrokerConfig.parse({**text, **advertised})

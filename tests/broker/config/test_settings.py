@@ -200,7 +200,7 @@ def test_a_file_as_kafka_ships_it_is_accepted(tmp_path: Path) -> None:
     assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://:9092"]
     told = config.advertised_listeners(bound_ports={}, machine="here")
     assert [str(listener) for listener in told] == ["PLAINTEXT://localhost:9092"]
-    assert len(warnings) == 5
+    assert len(warnings) == 4
 
 
 @pytest.mark.parametrize(

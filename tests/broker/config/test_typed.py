@@ -4,8 +4,9 @@ import pytest
 
 from penstock.broker.config.typed import BrokerConfig, TopicConfig, broker_config_key, validate_topic_configs
 from penstock.broker.config.values import ConfigError, ConfigValue
-from penstock.storage.compaction_state import CompactionConfig
-from penstock.storage.log import LogConfig
+from penstock.machines.controller import DEFAULT
+from penstock.storage.log.compaction_state import CompactionConfig
+from penstock.storage.log.log import LogConfig
 
 HOUR_MS = 3_600_000
 
@@ -37,7 +38,7 @@ def test_a_value_asked_for_as_another_type_is_a_bug() -> None:
     [
         ("log.segement.bytes", "there is no such broker config; did you mean log.segment.bytes?"),
         ("retention.ms", "there is no such broker config; it is a topic's name for log.retention.ms"),
-        ("zookeeper.connect", "there is no such broker config"),
+        ("zookeeper.max.in.flight.requests", "there is no such broker config"),
     ],
 )
 def test_an_unknown_name_is_refused_with_what_was_probably_meant(name: str, message: str) -> None:
@@ -161,6 +162,11 @@ def test_a_topics_logs_go_by_its_configs() -> None:
     )
 
 
+def test_no_index_has_gaps_that_take_long_to_walk_through() -> None:
+    own = {"index.interval.bytes": str((1 << 31) - 1)}
+    assert TopicConfig(own, BrokerConfig.parse({})).log_config().index_interval_bytes == 64 * 1024
+
+
 def test_the_defaults_of_a_log_are_those_of_the_table() -> None:
     assert TopicConfig({}, BrokerConfig.parse({})).log_config() == LogConfig()
 
@@ -259,3 +265,11 @@ def test_topic_configs_that_kafka_accepts_are_accepted(values: dict[str, str]) -
 def test_topic_configs_must_fit_the_brokers_defaults() -> None:
     broker = BrokerConfig.parse({"log.cleaner.max.compaction.lag.ms": "4"})
     assert validate_topic_configs({"min.compaction.lag.ms": "5"}, broker) is not None
+
+
+def test_the_number_of_replicas_is_left_to_the_cluster_unless_it_is_set_or_brokers_share_a_disk() -> None:
+    socket = {"penstock.metadata.socket": "/data/socket"}
+    given = {"default.replication.factor": "2"}
+    cases: list[tuple[dict[str, str], int]] = [({}, DEFAULT), (given, 2), (socket, 1), ({**socket, **given}, 2)]
+    for values, expected in cases:
+        assert BrokerConfig.parse(values).creation_defaults.replication_factor == expected

@@ -17,7 +17,8 @@ from penstock.protocol.schemas.configs import (
     IncrementalAlterConfigsRequestAlterableConfig,
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
-from tests.broker.harness import NOW_MS, Client, FakeClock, batch, in_loop, records_of, running
+from tests.broker.copies import copying
+from tests.broker.harness import NOW_MS, Client, FakeClock, batch, create_topics, in_loop, records_of, running
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -191,8 +192,8 @@ async def test_what_cannot_be_set_is_refused_and_changes_nothing() -> None:
             code, message = await change(client, kind, name, *changes)
             assert code == expected, (name, changes)
             assert message, (name, changes)
-        assert node.broker.image.topics["orders"].configs == {}
-        assert node.broker.image.broker_configs.get(0, {}) == {}
+        assert node.broker.services.image.topics["orders"].configs == {}
+        assert node.broker.services.image.broker_configs.get(0, {}) == {}
 
 
 @in_loop
@@ -205,7 +206,7 @@ async def test_validation_changes_nothing() -> None:
         bad, _ = await change(client, TOPIC, "orders", ("retention.ms", SET, "soon"), validate_only=True)
         assert bad == ErrorCode.INVALID_CONFIG
         assert await replace(client, TOPIC, "orders", {"retention.ms": "1"}, validate_only=True) == ErrorCode.NONE
-        assert node.broker.image.topics["orders"].configs == {}
+        assert node.broker.services.image.topics["orders"].configs == {}
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -216,10 +217,10 @@ def test_the_old_way_replaces_all_configs_of_a_topic(version: int) -> None:
             client = await node.connect()
             await client.create_topic("orders", configs={"retention.ms": "1000", "segment.bytes": "2000000"})
             assert await replace(client, TOPIC, "orders", {"retention.ms": "7"}, version=version) == ErrorCode.NONE
-            assert node.broker.image.topics["orders"].configs == {"retention.ms": "7"}
+            assert node.broker.services.image.topics["orders"].configs == {"retention.ms": "7"}
             assert await replace(client, TOPIC, "orders", {"x": "7"}, version=version) == ErrorCode.INVALID_CONFIG
             assert await replace(client, GROUP, "g", {}, version=version) == ErrorCode.INVALID_REQUEST
-            assert node.broker.image.topics["orders"].configs == {"retention.ms": "7"}
+            assert node.broker.services.image.topics["orders"].configs == {"retention.ms": "7"}
 
     run()
 
@@ -261,9 +262,9 @@ async def test_a_new_retention_counts_at_the_next_sweep() -> None:
         await client.create_topic("orders")
         await client.produce("orders", batch(b"a"))
         clock.advance(10_000)
-        assert await node.broker.housekeeping.sweep() == 0
+        assert await node.broker.upkeep.housekeeping.sweep() == 0
         await change(client, TOPIC, "orders", ("retention.ms", SET, "5000"))
-        assert await node.broker.housekeeping.sweep() == 1
+        assert await node.broker.upkeep.housekeeping.sweep() == 1
         assert node.partition("orders").log.start_offset == 1
 
 
@@ -278,10 +279,41 @@ async def test_a_new_default_of_all_brokers_counts_for_every_topic_that_does_not
             await client.produce(topic, batch(b"a"))
         assert await change(client, BROKER, "", ("log.retention.ms", SET, "5000")) == (ErrorCode.NONE, None)
         clock.advance(10_000)
-        assert await node.broker.housekeeping.sweep() == 1
+        assert await node.broker.upkeep.housekeeping.sweep() == 1
         assert (node.partition("orders").log.start_offset, node.partition("kept").log.start_offset) == (1, 0)
         _, configs = await describe(client, TOPIC, "orders", ["retention.ms"])
         assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("5000", OF_ALL_BROKERS)
+
+
+@in_loop
+async def test_an_unset_number_of_replicas_is_told_as_what_a_topic_gets_now() -> None:
+    name = "default.replication.factor"
+    async with copying(2) as copies:
+        client = await copies.nodes[1].connect()
+        _, configs = await describe(client, BROKER, "1", [name], include_synonyms=True)
+        assert (configs[name].value, configs[name].config_source) == ("2", DEFAULT)
+        assert [(synonym.value, synonym.source) for synonym in configs[name].synonyms] == [("2", DEFAULT)]
+    async with copying(2, {name: "1"}) as copies:
+        _, configs = await describe(await copies.nodes[1].connect(), BROKER, "1", [name])
+        assert (configs[name].value, configs[name].config_source) == ("1", OF_START)
+
+
+@in_loop
+async def test_an_unset_number_of_in_sync_replicas_is_told_as_what_counts_for_the_topic() -> None:
+    name = "min.insync.replicas"
+    async with copying(3) as copies:
+        client = await copies.nodes[0].connect()
+        for topic, replicas, expected in (("one", 1, "1"), ("three", 3, "2")):
+            [made] = (await client.ask(create_topics(topic, 1, replication_factor=replicas), 7)).topics
+            assert [each.value for each in made.configs if each.name == name] == [expected]
+            _, configs = await describe(client, TOPIC, topic, [name])
+            assert (configs[name].value, configs[name].config_source) == (expected, DEFAULT)
+        await change(client, TOPIC, "three", (name, SET, "3"))
+        _, configs = await describe(client, TOPIC, "three", [name])
+        assert (configs[name].value, configs[name].config_source) == ("3", OF_TOPIC)
+        await change(client, BROKER, "", (name, SET, "1"))
+        _, configs = await describe(client, TOPIC, "one", [name])
+        assert (configs[name].value, configs[name].config_source) == ("1", OF_ALL_BROKERS)
 
 
 @in_loop
@@ -323,3 +355,74 @@ async def test_whether_topics_are_created_by_asking_can_be_changed_only_where_th
         assert code == ErrorCode.INVALID_CONFIG
         assert message is not None
         assert "auto.create.topics.enable" in message
+
+
+@in_loop
+async def test_a_resource_that_is_named_twice_is_described_once_with_all_that_was_asked_for() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+
+        async def names(*keys: list[str] | None) -> list[str]:
+            resources = [
+                DescribeConfigsResource(resource_type=TOPIC, resource_name="orders", configuration_keys=names)
+                for names in keys
+            ]
+            [result] = (await client.ask(DescribeConfigsRequest(resources=resources), 4)).results
+            return sorted(config.name for config in result.configs)
+
+        some = ["retention.ms", "retention.ms", "no.such.config"]
+        assert await names(some, ["segment.bytes"], some) == ["retention.ms", "segment.bytes"]
+        assert await names(some, None) == await names(None, some) == await names([])
+
+
+@in_loop
+async def test_resources_that_have_no_room_in_the_reply_are_refused_and_the_others_described() -> None:
+    async with running({"penstock.reply.max.bytes": str(1 << 20)}) as node:
+        client = await node.connect()
+        topics = [f"t{number}" for number in range(200)]
+        for name in topics:
+            await client.create_topic(name)
+        resources = [
+            DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None) for name in topics
+        ]
+        request = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+        results = (await client.ask(request, 4)).results
+        assert [result.resource_name for result in results] == topics
+        described = [result for result in results if not result.error_code]
+        assert 100 < len(described) < 200
+        refused = results[len(described)]
+        assert (refused.error_code, len(refused.configs)) == (ErrorCode.POLICY_VIOLATION, 0)
+        assert "ask about fewer resources" in refused.error_message
+
+
+@in_loop
+async def test_a_resource_that_is_named_twice_is_not_changed() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        await client.create_topic("sales")
+
+        def change_of(topic: str) -> IncrementalAlterConfigsRequestAlterConfigsResource:
+            config = IncrementalAlterConfigsRequestAlterableConfig(name="retention.ms", config_operation=SET, value="5")
+            return IncrementalAlterConfigsRequestAlterConfigsResource(
+                resource_type=TOPIC, resource_name=topic, configs=[config]
+            )
+
+        def replacement_of(topic: str) -> AlterConfigsRequestAlterConfigsResource:
+            config = AlterConfigsRequestAlterableConfig(name="segment.ms", value="7")
+            return AlterConfigsRequestAlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=[config])
+
+        wanted = ("orders", "sales", "orders")
+        changed = await client.ask(IncrementalAlterConfigsRequest(resources=list(map(change_of, wanted))), 1)
+        assert [(result.resource_name, result.error_code) for result in changed.responses] == [
+            ("orders", ErrorCode.INVALID_REQUEST),
+            ("sales", ErrorCode.NONE),
+        ]
+        replaced = await client.ask(AlterConfigsRequest(resources=list(map(replacement_of, wanted))), 2)
+        assert [(result.resource_name, result.error_code) for result in replaced.responses] == [
+            ("orders", ErrorCode.INVALID_REQUEST),
+            ("sales", ErrorCode.NONE),
+        ]
+        assert node.broker.services.image.topics["orders"].configs == {}
+        assert node.broker.services.image.topics["sales"].configs == {"segment.ms": "7"}

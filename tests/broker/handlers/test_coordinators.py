@@ -38,10 +38,10 @@ def test_every_version_finds_the_coordinator_of_a_group(version: int) -> None:
 async def test_many_who_ask_first_make_one_topic() -> None:
     async with running() as node:
         clients = [await node.connect() for _ in range(5)]
-        assert OFFSETS_TOPIC not in node.broker.image.topics
+        assert OFFSETS_TOPIC not in node.broker.services.image.topics
         responses = await asyncio.gather(*[client.ask(find(GROUP, 6, "g"), 6) for client in clients])
         assert [response.coordinators[0].error_code for response in responses] == [ErrorCode.NONE] * 5
-        assert set(node.broker.image.topics) == {OFFSETS_TOPIC}
+        assert set(node.broker.services.image.topics) == {OFFSETS_TOPIC}
 
 
 @in_loop
@@ -65,7 +65,7 @@ def test_what_is_not_built_is_refused_for_good(kind: int, version: int) -> None:
             assert answer.error_code == ErrorCode.INVALID_REQUEST
             assert not ErrorCode(answer.error_code).retriable
             assert answer.error_message
-            assert OFFSETS_TOPIC not in node.broker.image.topics
+            assert OFFSETS_TOPIC not in node.broker.services.image.topics
 
     run()
 
@@ -77,3 +77,10 @@ async def test_the_message_names_what_is_missing() -> None:
         for kind, words in [(TRANSACTION, "transactions"), (SHARE, "share groups")]:
             response = await client.ask(find(kind, 6, "x"), 6)
             assert words in response.coordinators[0].error_message
+
+
+@in_loop
+async def test_a_group_that_is_named_twice_is_told_once() -> None:
+    async with running() as node:
+        response = await (await node.connect()).ask(find(GROUP, 6, "g", "h", "g"), 6)
+        assert [item.key for item in response.coordinators] == ["g", "h"]

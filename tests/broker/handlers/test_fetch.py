@@ -210,11 +210,11 @@ async def test_a_session_ends_when_the_client_says_so() -> None:
         created = await client.create_topic("orders")
         session = Session(client, 12, {"orders": created.topic_id})
         await session.ask({("orders", 0): 0})
-        assert len(node.broker.fetch_sessions) == 1
+        assert len(node.broker.services.fetch_sessions) == 1
         number, session.epoch = session.session_id, -1
         last = await session.ask({("orders", 0): 0})
         assert (last.session_id, set(told(last))) == (0, {0})
-        assert len(node.broker.fetch_sessions) == 0
+        assert len(node.broker.services.fetch_sessions) == 0
         gone = Session(client, 12, session.ids, session_id=number, epoch=1)
         assert (await gone.ask({})).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
@@ -229,7 +229,7 @@ async def test_a_session_begun_anew_takes_the_place_of_the_old_one() -> None:
         before, session.epoch = session.session_id, 0
         await session.ask({("orders", 0): 0})
         assert session.session_id != before
-        assert len(node.broker.fetch_sessions) == 1
+        assert len(node.broker.services.fetch_sessions) == 1
 
 
 @in_loop
@@ -249,7 +249,7 @@ async def test_fetches_before_version_7_open_no_session() -> None:
         client = await node.connect()
         await client.create_topic("orders")
         await client.fetch("orders", version=6)
-        assert len(node.broker.fetch_sessions) == 0
+        assert len(node.broker.services.fetch_sessions) == 0
 
 
 @in_loop

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.broker import coordinator
+from penstock.broker.coordinators import coordinator
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schemas.groups import (
     DeleteGroupsRequest,
@@ -12,7 +12,16 @@ from penstock.protocol.schemas.groups import (
     ListGroupsRequest,
 )
 from tests.broker.harness import Client, in_loop, running
-from tests.broker.members import AT_ONCE, SESSION_MS, commit, committed, lone_member, with_groups
+from tests.broker.members import (
+    AT_ONCE,
+    SESSION_MS,
+    Member,
+    commit,
+    commit_request,
+    committed,
+    lone_member,
+    with_groups,
+)
 
 
 async def listed(client: Client, version: int = 5, **filters: list[str]) -> set[str]:
@@ -68,7 +77,7 @@ async def test_there_is_no_list_while_groups_are_missing_from_it(monkeypatch: py
         await client.create_topic("t", 500)
         await commit(client, "g", {("t", partition): 1 for partition in range(500)})
         await node.crash()
-        assert node.broker.groups.is_loading
+        assert node.broker.services.groups.is_loading
         client = await node.connect()
         seen = set()
         while True:
@@ -143,3 +152,48 @@ async def test_a_group_may_be_of_another_kind_than_consumers() -> None:
         assert (await client.ask(request, 3)).protocol_name == "sessioned"
         [group] = (await client.ask(DescribeGroupsRequest(groups=["workers"]), 5)).groups
         assert (group.protocol_type, group.group_state) == ("connect", "CompletingRebalance")
+
+
+@in_loop
+async def test_a_group_that_is_named_twice_is_described_once() -> None:
+    async with running(AT_ONCE) as node:
+        member = await lone_member(node, "live")
+        request = DescribeGroupsRequest(groups=["live", "none", "live", "none", "live"])
+        described = (await member.client.ask(request, 6)).groups
+        assert [group.group_id for group in described] == ["live", "none"]
+
+
+@in_loop
+async def test_groups_that_have_no_room_in_the_reply_are_refused_and_others_are_described() -> None:
+    async with running({**AT_ONCE, "penstock.reply.max.bytes": str(1 << 20)}) as node:
+        for group in ("a", "b", "c"):
+            member = Member(await with_groups(node, group), group)
+            await member.join()
+            assert (await member.sync({member.member_id: bytes(400_000)})).error_code == ErrorCode.NONE
+        small = await lone_member(node, "d")
+        described = (await small.client.ask(DescribeGroupsRequest(groups=["a", "b", "c", "d"]), 6)).groups
+        codes = {group.group_id: (group.error_code, len(group.members)) for group in described}
+        assert codes == {
+            "a": (ErrorCode.NONE, 1),
+            "b": (ErrorCode.NONE, 1),
+            "c": (ErrorCode.POLICY_VIOLATION, 0),
+            "d": (ErrorCode.NONE, 1),
+        }
+        assert "describe fewer groups at a time" in described[2].error_message
+
+
+@in_loop
+async def test_a_list_of_many_groups_is_whole_though_groups_come_and_go_meanwhile() -> None:
+    async with running() as node:
+        client, other = await with_groups(node), await node.connect()
+        await client.create_topic("t")
+        names = {f"g{number}" for number in range(1000)}
+        for name in names:
+            client.send(commit_request(name, {("t", 0): 1}), 9)
+        for _ in names:
+            await client.reply()
+        client.send(ListGroupsRequest(), 5)
+        await commit(other, "late", {("t", 0): 1})
+        await other.ask(DeleteGroupsRequest(groups_names=["g7"]), 2)
+        listing = {group.group_id for group in (await client.reply()).groups}
+        assert names - {"g7"} <= listing <= names | {"late"}

@@ -121,6 +121,41 @@ async def test_a_topic_that_does_not_exist_is_refused_and_others_are_committed()
         assert not (await client.ask(OffsetCommitRequest(group_id="g"), 9)).topics
 
 
+@pytest.mark.parametrize("version", range(2, 11))
+def test_a_partition_that_does_not_exist_is_refused_and_others_are_committed(version: int) -> None:
+    @in_loop
+    async def run() -> None:
+        async with running() as node:
+            client = await with_groups(node)
+            topic_id = (await client.create_topic("t", 2)).topic_id
+            ids = {"t": topic_id} if version >= 10 else None
+            places = {("t", index): 1 for index in (-1, 0, 1, 2, 0x7FFF_FFFF)}
+            [topic] = (await client.ask(commit_request("g", places, ids=ids), version)).topics
+            codes = {partition.partition_index: partition.error_code for partition in topic.partitions}
+            missing = dict.fromkeys((-1, 2, 0x7FFF_FFFF), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            assert codes == {0: ErrorCode.NONE, 1: ErrorCode.NONE} | missing
+            [topic] = (await client.ask(commit_request("g", {("t", 2): 1}, ids=ids), version)).topics
+            assert [partition.error_code for partition in topic.partitions] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            assert await committed(client, "g") == {("t", 0): 1, ("t", 1): 1}
+
+    run()
+
+
+@in_loop
+async def test_a_commit_that_no_batch_holds_is_refused_as_kafka_does() -> None:
+    async with running() as node:
+        client = await with_groups(node)
+        await client.create_topic("t", 2)
+        request = commit_request("g", {("t", 0): 1})
+        # Few enough to be looked into, too many to be written, and so many that they are not looked into.
+        for count in (18_000, 19_000):
+            request.topics[0].partitions = [request.topics[0].partitions[0]] * count
+            [topic] = (await client.ask(request, 9)).topics
+            assert len(topic.partitions) == count
+            assert {item.error_code for item in topic.partitions} == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+        assert await committed(client, "g") == {}
+
+
 @in_loop
 async def test_an_id_that_is_no_topics_is_refused() -> None:
     async with running() as node:
@@ -224,6 +259,26 @@ async def test_offsets_can_be_deleted() -> None:
 
 
 @in_loop
+async def test_offsets_of_partitions_that_do_not_exist_cannot_be_deleted() -> None:
+    async with running() as node:
+        client = await with_groups(node)
+        await client.create_topic("t")
+        await commit(client, "g", {("t", 0): 1})
+        request = delete_request("g", "t", "gone")
+        request.topics[0].partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in (0, -1, 1)]
+        response = await client.ask(request, 0)
+        codes = {
+            (topic.name, item.partition_index): item.error_code
+            for topic in response.topics
+            for item in topic.partitions
+        }
+        missing = dict.fromkeys([("t", -1), ("t", 1), ("gone", 0)], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert codes == {("t", 0): ErrorCode.NONE} | missing
+        assert len(response.topics) == 2
+        assert await committed(client, "g") == {}
+
+
+@in_loop
 async def test_a_topic_that_is_deleted_takes_its_offsets_along() -> None:
     async with running() as node:
         client = await with_groups(node)
@@ -237,7 +292,7 @@ async def test_a_topic_that_is_deleted_takes_its_offsets_along() -> None:
         await client.create_topic("t")
         await node.crash()
         client = await node.connect()
-        await until(lambda: not node.broker.groups.is_loading)
+        await until(lambda: not node.broker.services.groups.is_loading)
         assert await committed(client, "g") == {("u", 0): 2}
 
 
@@ -275,7 +330,7 @@ async def test_nothing_is_answered_before_ten_thousand_offsets_are_loaded() -> N
             seen.add(group.error_code)
             if group.error_code == ErrorCode.NONE:
                 break
-            assert node.broker.groups.is_loading or group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert node.broker.services.groups.is_loading or group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert seen == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE}
         for number in range(MANY // 100):
             expected = {("t", partition): number for partition in range(100)}
@@ -292,10 +347,10 @@ def test_an_offset_of_another_topic_by_the_same_name_is_not_told(version: int) -
             client = await with_groups(node)
             await client.create_topic("t")
             await commit(client, "g", {("t", 0): 5})
-            groups, node.broker._groups = node.broker._groups, None
+            node.broker.services.groups._is_following = False
             await client.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
             await client.create_topic("t")
-            node.broker._groups = groups
+            node.broker.services.groups._is_following = True
             if version < 8:
                 wanted = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
                 response = await client.ask(OffsetFetchRequest(group_id="g", topics=wanted), version)
@@ -304,3 +359,16 @@ def test_an_offset_of_another_topic_by_the_same_name_is_not_told(version: int) -
                 assert await committed(client, "g", {"t": [0]}) == {("t", 0): -1}
 
     run()
+
+
+@in_loop
+async def test_offsets_that_are_named_twice_are_deleted_once() -> None:
+    async with running() as node:
+        client = await with_groups(node)
+        await client.create_topic("t")
+        await commit(client, "g", {("t", 0): 5})
+        shard = next(shard for shard in node.broker.services.groups.shards() if shard.partition.log.end_offset)
+        before = shard.partition.log.end_offset
+        response = await client.ask(delete_request("g", *["t", "none"] * 50), 0)
+        assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [("t", 1), ("none", 1)]
+        assert shard.partition.log.end_offset == before + 1

@@ -147,7 +147,7 @@ async def test_the_first_generation_waits_for_more_members() -> None:
         for member in members:
             await member.get_id()
             member.send_join()
-        await until(lambda: sum(shard.parked for shard in node.broker.groups.shards()) == 2)
+        await until(lambda: sum(shard.parked for shard in node.broker.services.groups.shards()) == 2)
         # Each that comes within the delay has it begin anew, up to the rebalance timeout.
         for _ in range(2):
             await pass_time(node, clock, 3000)
@@ -195,7 +195,9 @@ async def test_the_timer_notices_by_itself_that_a_session_has_ended() -> None:
         response = await member.ask(member.join_request(session_ms=100), 9)
         member.take_joined(response)
         await member.sync({member.member_id: b"all"})
-        [shard] = [shard for shard in node.broker.groups.shards() if shard.machine and list(shard.machine.groups())]
+        [shard] = [
+            shard for shard in node.broker.services.groups.shards() if shard.machine and list(shard.machine.groups())
+        ]
         await until(lambda: shard.machine and [group.state for group in shard.machine.groups()] == ["Empty"])
 
 
@@ -223,9 +225,9 @@ async def test_a_connection_that_goes_away_is_waited_for_by_nobody() -> None:
         await second.get_id()
         second.send_join()
         await until_rebalance(first)
-        assert sum(shard.parked for shard in node.broker.groups.shards()) == 1
+        assert sum(shard.parked for shard in node.broker.services.groups.shards()) == 1
         second.client.abort()
-        await until(lambda: sum(shard.parked for shard in node.broker.groups.shards()) == 0)
+        await until(lambda: sum(shard.parked for shard in node.broker.services.groups.shards()) == 0)
         # The member itself lives on until its session ends, as it may come back by another connection.
         assert (await first.join()).generation_id == 2
         assert first.joined is not None
@@ -276,7 +278,7 @@ async def test_before_anybody_has_looked_for_a_coordinator_there_is_none() -> No
         assert (await member.join()).error_code == ErrorCode.NOT_COORDINATOR
         assert await member.heartbeat() == ErrorCode.NOT_COORDINATOR
         assert (await member.sync()).error_code == ErrorCode.NOT_COORDINATOR
-        assert OFFSETS_TOPIC not in node.broker.image.topics
+        assert OFFSETS_TOPIC not in node.broker.services.image.topics
 
 
 @in_loop

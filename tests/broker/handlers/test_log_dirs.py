@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.machines.cluster_records import PartitionImage, PartitionsChanged
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.records import NewRecord, build
 from penstock.protocol.schemas.log_dirs import (
@@ -98,3 +99,50 @@ async def test_the_room_on_the_disk_is_told_from_version_4_on(tmp_path: Path) ->
         assert result.log_dir == str(tmp_path)
         older = (await describe(client, version=3))[0]
         assert (older.usable_bytes, older.total_bytes) == (-1, -1)
+
+
+@in_loop
+async def test_a_partition_that_is_named_twice_is_told_once() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders", 2)
+        asked = [DescribableLogDirTopic(topic="orders", partitions=[1, 0, 1, 7]) for _ in range(3)]
+        [result] = (await client.ask(DescribeLogDirsRequest(topics=asked), 4)).results
+        [topic] = result.topics
+        assert [partition.partition_index for partition in topic.partitions] == [1, 0]
+
+
+@in_loop
+async def test_a_log_that_is_not_led_here_is_told_too() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        await client.produce("orders", batch(b"a"))
+        topic = node.broker.services.image.topics["orders"]
+        new = PartitionImage(0, (0,), (0,), (), -1, 1, 1)
+        change = node.broker.services.image.apply_all([PartitionsChanged(topic.topic_id, (new,))])
+        await node.broker._image_changed(change)
+        for topics in (None, [DescribableLogDirTopic(topic="orders", partitions=[0])]):
+            [result] = (await client.ask(DescribeLogDirsRequest(topics=topics), 4)).results
+            assert [(found.name, len(found.partitions)) for found in result.topics] == [("orders", 1)]
+
+
+@in_loop
+async def test_a_log_that_is_offline_is_not_among_those_that_lie_there() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders", 2)
+        node.partition("orders").log.fail(OSError("input/output error"))
+        assert (await describe(client))[1].keys() == {("orders", 1)}
+
+
+@in_loop
+async def test_a_disk_that_does_not_answer_is_told_as_an_error_of_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> tuple[int, int]:
+        raise OSError("input/output error")
+
+    async with running() as node:
+        client = await node.connect()
+        monkeypatch.setattr(node.broker.services.disk, "measure", fail, raising=True)
+        result, _ = await describe(client)
+        assert (result.error_code, result.usable_bytes) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)

@@ -1,12 +1,15 @@
 """ListOffsets and OffsetForLeaderEpoch over the wire."""
 
+import threading
 from typing import Any
 
 import pytest
 
+from penstock.broker.handlers import offsets as handlers_offsets
 from penstock.protocol.batch import stamp_crc
-from penstock.protocol.compression import Codec
+from penstock.protocol.compression import MAX_DECOMPRESSED_BYTES, Codec
 from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.records import iterate
 from penstock.protocol.schemas.offsets import (
     EpochEndOffset,
     ListOffsetsPartition,
@@ -227,3 +230,64 @@ async def test_an_epoch_is_asked_for_at_the_leader_by_who_knows_it() -> None:
             ({"current": 0}, ErrorCode.NONE),
         ]:
             assert (await epoch_end(client, 0, **options)).error_code == expected  # type: ignore[arg-type]
+
+
+def partition_at(timestamp: int, partition: int = 0) -> ListOffsetsPartition:
+    return ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+
+
+@in_loop
+async def test_a_partition_that_is_named_twice_is_refused_once() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders", 2)
+        topics = [
+            ListOffsetsTopic(name="orders", partitions=[partition_at(LATEST), partition_at(EARLIEST)]),
+            ListOffsetsTopic(name="orders", partitions=[partition_at(LATEST, 1), partition_at(0)]),
+        ]
+        [topic] = (await client.ask(ListOffsetsRequest(replica_id=-1, topics=topics), 11)).topics
+        codes = {found.partition_index: found.error_code for found in topic.partitions}
+        assert len(topic.partitions) == 2
+        assert codes == {0: ErrorCode.INVALID_REQUEST, 1: ErrorCode.NONE}
+
+
+@in_loop
+async def test_an_epoch_that_is_asked_for_twice_is_told_once() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        asked = OffsetForLeaderPartition(partition=0, leader_epoch=0, current_leader_epoch=-1)
+        topics = [OffsetForLeaderTopic(topic="orders", partitions=[asked, asked])] * 2
+        [topic] = (await client.ask(OffsetForLeaderEpochRequest(topics=topics), 4)).topics
+        assert len(topic.partitions) == 1
+
+
+@in_loop
+async def test_records_are_looked_at_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_by: list[bool] = []
+
+    def watched(*args: Any, **options: Any) -> Any:
+        looked_by.append(threading.current_thread() is threading.main_thread())
+        return iterate(*args, **options)
+
+    monkeypatch.setattr(handlers_offsets, "iterate", watched)
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        await client.produce("orders", batch(b"a", b"b", timestamps=[NOW_MS, NOW_MS + 5], codec=Codec.ZSTD))
+        assert await place(client, NOW_MS + 1) == (1, NOW_MS + 5)
+        assert await place(client, MAX_TIMESTAMP) == (1, NOW_MS + 5)
+        assert looked_by == [False, False]
+        assert node.pinned() == 0
+
+
+@in_loop
+async def test_a_batch_that_becomes_too_large_is_corrupt() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        bomb = batch(bytes(MAX_DECOMPRESSED_BYTES + 1), codec=Codec.ZSTD)
+        assert len(bomb) < 50_000
+        await client.produce("orders", bomb)
+        assert (await offsets(client, NOW_MS)).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert node.pinned() == 0

@@ -1,21 +1,24 @@
 """Produce over the wire: what is taken, what is refused and with which code, and what is stored."""
 
+import asyncio
 import errno
 import struct
 from collections.abc import Sequence
 
 import pytest
 
-from penstock.broker.handlers.produce import NO_KEY
-from penstock.broker.record_keys import MAX_NAMED
+from penstock.broker.partitions.produce_reply import NO_KEY
+from penstock.machines.producers import Duplicate
 from penstock.protocol.batch import LOG_APPEND_TIME_BIT, read_header, split, stamp_crc
 from penstock.protocol.compression import Codec
 from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.record_checks import MAX_NAMED, Findings
 from penstock.protocol.records import NewRecord, build
 from penstock.protocol.schemas.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.protocol.schemas.topics import DeleteTopicsRequest
 from penstock.protocol.schemas.versions import ApiVersionsRequest
 from penstock.storage.files import Buffer
+from tests.broker.copies import TOPIC, Copies, copying
 from tests.broker.harness import (
     FOLDER,
     NOW_MS,
@@ -147,7 +150,7 @@ async def test_unknown_topics_partitions_and_ids_are_told_apart() -> None:
         assert answer.responses[0].topic_id == b"?" * 16
         assert produced(answer).error_code == ErrorCode.UNKNOWN_TOPIC_ID
         # Producing creates no topic: asking for its metadata does.
-        assert set(node.broker.image.topics) == {"orders"}
+        assert set(node.broker.services.image.topics) == {"orders"}
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
@@ -406,7 +409,7 @@ async def test_a_full_disk_refuses_with_a_retriable_error_and_everything_goes_on
         # What is there can be read all the time.
         assert await client.values("orders") == [b"a"]
         node.memory.capacity = free
-        await until(lambda: not node.broker.disk.is_low)
+        await until(lambda: not node.broker.services.disk.is_low)
         again = await client.produce("orders", batch(b"b", producer=(9, 0, 1)))
         assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 1)
         assert (await client.produce("payments", batch(b"p"))).base_offset == 0
@@ -511,7 +514,7 @@ async def test_records_that_nobody_could_read_are_not_taken_by_a_compacted_topic
         answer = await client.produce("orders", bytes(data))
         assert answer.error_code == ErrorCode.INVALID_RECORD
         assert answer.error_message is not None
-        assert answer.error_message.startswith("the records cannot be read")
+        assert answer.error_message.startswith("the records of the batch cannot be read")
         # What is damaged on the way is told as such, and tried again.
         data[-1] ^= 1
         assert (await client.produce("orders", bytes(data))).error_code == ErrorCode.CORRUPT_MESSAGE
@@ -609,7 +612,151 @@ async def test_a_large_batch_does_not_hold_back_what_follows_it_until_it_is_flus
 async def test_a_topic_that_is_deleted_while_its_batch_is_looked_at_takes_it_no_more() -> None:
     async with running() as node:
         client, other = await with_topic(node, cleanup_policy="compact"), await node.connect()
-        client.send(produce_request("orders", keyed_batch(*[b"k"] * 50_000)), 12)
-        await until(lambda: node.broker.budget.used_bytes)
-        await other.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 5)
-        assert produced(await client.reply()).error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        checking, begun, go_on = node.broker.services.record_checking, asyncio.Event(), asyncio.Event()
+        check = checking.check
+
+        async def check_late(view: memoryview) -> Findings:
+            begun.set()
+            await go_on.wait()
+            return await check(view)
+
+        with pytest.MonkeyPatch.context() as late:
+            late.setattr(checking, "check", check_late)
+            client.send(produce_request("orders", keyed_batch(*[b"k"] * 5_000)), 12)
+            await begun.wait()
+            await other.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 5)
+            go_on.set()
+            assert produced(await client.reply()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# With replicas
+
+
+WAYS: list[dict[str, str]] = [{}, {"message.timestamp.type": "LogAppendTime"}]
+"""A batch of the first is taken quickly, one of the second by the ordinary way."""
+
+LAG = {"replica.lag.time.max.ms": "600"}
+
+
+async def send(
+    client: Client, data: bytearray, *, timeout_ms: int = 10_000, indexes: Sequence[int] = (0,)
+) -> list[tuple[int, int]]:
+    """With acks=all, the same batch for each partition. Returns error codes and offsets."""
+    request = produce_request(TOPIC, data)
+    request.timeout_ms = timeout_ms
+    request.topic_data[0].partition_data = [PartitionProduceData(index=index, records=data) for index in indexes]
+    [topic] = (await client.ask(request, 12)).responses
+    return [(each.error_code, each.base_offset) for each in topic.partition_responses]
+
+
+def gated(copies: Copies, number: int) -> GatedFiles:
+    files = copies.nodes[number].files
+    assert isinstance(files, GatedFiles)
+    return files
+
+
+@pytest.mark.parametrize("configs", WAYS)
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_producer_waits_for_slow_replicas_no_longer_than_it_says_and_a_retry_is_known(
+    configs: dict[str, str], partitions: int
+) -> None:
+    @in_loop
+    async def run() -> None:
+        async with copying(2) as copies:
+            await copies.create(4, configs=configs, copies=2)
+            # Two partitions that one broker leads.
+            leader = copies.leader(0)
+            client = await copies.client(leader)
+            indexes = [index for index in range(4) if copies.leader(index) == leader][:partitions]
+            gated(copies, 1 - leader).gate.clear()
+            data = batch(b"a", producer=(5, 0, 0))
+            timed_out = await send(client, data, timeout_ms=50, indexes=indexes)
+            assert timed_out == [(ErrorCode.REQUEST_TIMED_OUT, -1)] * partitions
+            assert {copies.led(index).high_watermark for index in indexes} == {0}
+            gated(copies, 1 - leader).gate.set()
+            assert await send(client, data, indexes=indexes) == [(ErrorCode.NONE, 0)] * partitions
+            for index in indexes:
+                assert await client.values(TOPIC, partition=index) == [b"a"]
+
+    run()
+
+
+@pytest.mark.parametrize("configs", WAYS)
+def test_what_was_written_while_replicas_left_is_not_written_again_by_a_retry(configs: dict[str, str]) -> None:
+    @in_loop
+    async def run() -> None:
+        async with copying(configs=LAG) as copies:
+            await copies.create(configs={"min.insync.replicas": "3", **configs})
+            client = await copies.client()
+            copies.cut(copies.leader(), copies.followers()[:1])
+            data = batch(b"a", producer=(5, 0, 0))
+            assert await send(client, data) == [(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 0)]
+            # While there are too few, neither the retry nor what follows it waits; the first one is still in the log.
+            assert await send(client, data) == [(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 0)]
+            next_one = batch(b"b", producer=(5, 0, 1))
+            assert await send(client, next_one) == [(ErrorCode.NOT_ENOUGH_REPLICAS, -1)]
+            assert copies.led().log.end_offset == 1
+            copies.mend()
+            await copies.until_equal()
+            assert await send(client, data) == [(ErrorCode.NONE, 0)]
+            assert await send(client, next_one) == [(ErrorCode.NONE, 1)]
+            assert await client.values(TOPIC) == [b"a", b"b"]
+
+    run()
+
+
+@pytest.mark.parametrize("configs", WAYS)
+def test_a_retry_after_a_timeout_is_known_to_the_next_leader(configs: dict[str, str]) -> None:
+    @in_loop
+    async def run() -> None:
+        async with copying(session_seconds=0.5) as copies:
+            await copies.create(configs=configs)
+            client = await copies.client()
+            slow, quick = copies.followers()
+            gated(copies, slow).gate.clear()
+            data = batch(b"a", producer=(5, 0, 0))
+            assert await send(client, data, timeout_ms=50) == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
+            await until(lambda: copies.replica(quick).log.flushed_offset == 1)
+            await until(lambda: copies.replica(slow).log.end_offset == 1)
+            gated(copies, slow).gate.set()
+            await copies.nodes[copies.leader()].kill()
+            await copies.elect_another()
+            client = await copies.client()
+            assert await send(client, data) == [(ErrorCode.NONE, 0)]
+            assert await send(client, batch(b"b", producer=(5, 0, 1))) == [(ErrorCode.NONE, 1)]
+            assert await client.values(TOPIC) == [b"a", b"b"]
+
+    run()
+
+
+@in_loop
+async def test_what_a_former_leader_took_alone_is_forgotten_with_its_producers_and_taken_again() -> None:
+    async with copying(session_seconds=0.5) as copies:
+        await copies.create()
+        old = copies.leader()
+        client = await copies.client()
+        assert await send(client, batch(b"0", producer=(5, 0, 0))) == [(ErrorCode.NONE, 0)]
+        copies.cut(old, copies.followers())
+        # No other replica gets it, and it is in no window but the former leader's.
+        cut_off = batch(b"1", producer=(5, 0, 1))
+        waiting = asyncio.create_task(send(client, cut_off, timeout_ms=60_000))
+        await until(lambda: copies.replica(old).log.end_offset == 2)
+        copies.nodes[old].store.cut()
+        await copies.elect_another()
+        new = await copies.client()
+        other = batch(b"between", producer=(6, 0, 0))
+        assert await send(new, other) == [(ErrorCode.NONE, 1)]
+        copies.nodes[old].store.mend()
+        copies.mend()
+        assert await waiting == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)]
+        await copies.until_equal()
+        new = await copies.client()
+        assert await send(new, cut_off) == [(ErrorCode.NONE, 2)]
+        await copies.until_equal()
+        # Every replica knows the batch where it is now, and none where it was.
+        for replica in copies.replicas():
+            for sent, offset in ((cut_off, 2), (other, 1)):
+                seen = replica.producers.check(read_header(memoryview(sent)))
+                assert isinstance(seen, Duplicate)
+                assert seen.base_offset == offset
+        assert await new.values(TOPIC) == [b"0", b"between", b"1"]

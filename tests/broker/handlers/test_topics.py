@@ -23,6 +23,7 @@ from penstock.protocol.schemas.topics import (
     DeleteTopicState,
 )
 from tests.broker.harness import BrokenFiles, Client, batch, create_topics, in_loop, running, until
+from tests.broker.members import with_groups
 
 # CreateTopics
 
@@ -42,7 +43,7 @@ def test_every_version_creates_a_topic(version: int) -> None:
             request = create_topics("orders", 3, {"retention.ms": "1000"})
             [result] = (await client.ask(request, version)).topics
             assert (result.name, result.error_code) == ("orders", ErrorCode.NONE)
-            topic = node.broker.image.topics["orders"]
+            topic = node.broker.services.image.topics["orders"]
             assert (len(topic.partitions), topic.configs) == (3, {"retention.ms": "1000"})
             if version >= 5:
                 assert (result.num_partitions, result.replication_factor) == (3, 1)
@@ -90,7 +91,7 @@ async def test_what_cannot_be_created_is_refused_with_the_code_that_kafka_gives(
             assert result.configs is not None
         collides = await create(client, "a_b")
         assert collides.error_code != ErrorCode.NONE
-        assert set(node.broker.image.topics) == {"taken", "a.b"}
+        assert set(node.broker.services.image.topics) == {"taken", "a.b"}
 
 
 @in_loop
@@ -108,7 +109,7 @@ async def test_validation_creates_nothing() -> None:
         result = await create(client, "orders", partitions=3, validate_only=True)
         assert (result.error_code, result.num_partitions, result.topic_id) == (ErrorCode.NONE, 3, bytes(16))
         assert (await create(client, "a/b", validate_only=True)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        assert not node.broker.image.topics
+        assert not node.broker.services.image.topics
 
 
 @in_loop
@@ -125,7 +126,7 @@ async def test_a_request_may_create_many_topics_each_with_its_own_outcome_and_no
             "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
             "two": ErrorCode.NONE,
         }
-        assert set(node.broker.image.topics) == {"one", "two"}
+        assert set(node.broker.services.image.topics) == {"one", "two"}
 
 
 @in_loop
@@ -149,7 +150,7 @@ async def test_replicas_can_be_assigned_by_hand() -> None:
         assert await assign([0], []) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert await assign([0], [0], partitions=2) == ErrorCode.INVALID_REQUEST
         assert await assign([0], [0]) == ErrorCode.NONE
-        assert len(node.broker.image.topics["orders"].partitions) == 2
+        assert len(node.broker.services.image.topics["orders"].partitions) == 2
 
 
 @in_loop
@@ -200,7 +201,7 @@ def test_every_version_deletes_topics_by_name(version: int) -> None:
                 ("orders", ErrorCode.NONE),
                 ("orderz", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             ]
-            assert not node.broker.image.topics
+            assert not node.broker.services.image.topics
 
     run()
 
@@ -214,7 +215,7 @@ async def test_a_topic_can_be_deleted_by_its_id() -> None:
         assert (unknown.error_code, unknown.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
         deleted = await delete(client, topic_id=created.topic_id)
         assert (deleted.error_code, deleted.name, deleted.topic_id) == (ErrorCode.NONE, "orders", created.topic_id)
-        assert not node.broker.image.topics
+        assert not node.broker.services.image.topics
 
 
 @in_loop
@@ -224,7 +225,7 @@ async def test_name_and_id_together_or_neither_are_no_topic() -> None:
         created = await client.create_topic("orders")
         assert (await delete(client, "orders", created.topic_id)).error_code == ErrorCode.INVALID_REQUEST
         assert (await delete(client)).error_code == ErrorCode.INVALID_REQUEST
-        assert set(node.broker.image.topics) == {"orders"}
+        assert set(node.broker.services.image.topics) == {"orders"}
 
 
 @in_loop
@@ -236,7 +237,7 @@ async def test_deleting_can_be_switched_off() -> None:
         assert result.error_code == ErrorCode.TOPIC_DELETION_DISABLED
         assert result.error_message is not None
         assert "delete.topic.enable" in result.error_message
-        assert set(node.broker.image.topics) == {"orders"}
+        assert set(node.broker.services.image.topics) == {"orders"}
 
 
 @in_loop
@@ -248,8 +249,8 @@ async def test_a_deleted_topic_stays_deleted() -> None:
         await delete(client, "orders")
         assert (await client.produce("orders", batch(b"b"))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await node.restart()
-        assert not node.broker.image.topics
-        assert len(node.broker.partitions) == 0
+        assert not node.broker.services.image.topics
+        assert len(node.broker.services.partitions) == 0
 
 
 # CreatePartitions
@@ -303,9 +304,9 @@ async def test_partitions_can_only_become_more() -> None:
             assert code == expected, (name, count)
             assert message
         assert await add(client, "orders", 9, validate_only=True) == (ErrorCode.NONE, None)
-        assert len(node.broker.image.topics["orders"].partitions) == 3
+        assert len(node.broker.services.image.topics["orders"].partitions) == 3
         assert await add(client, "orders", 5, [[0], [0]]) == (ErrorCode.NONE, None)
-        assert len(node.broker.image.topics["orders"].partitions) == 5
+        assert len(node.broker.services.image.topics["orders"].partitions) == 5
 
 
 # DeleteRecords
@@ -380,3 +381,89 @@ async def test_an_empty_log_has_nothing_to_delete() -> None:
         await client.produce("orders", batch(b"a"), acks=1)
         await until(lambda: node.partition("orders").high_watermark == 1)
         assert await trim(client, -1) == (ErrorCode.NONE, 1)
+
+
+# What is named twice, and too much at once
+
+
+@in_loop
+async def test_topics_that_are_named_twice_are_neither_deleted_nor_given_partitions() -> None:
+    async with running() as node:
+        client = await node.connect()
+        ids = {name: (await client.create_topic(name)).topic_id for name in ("one", "twice")}
+        wanted = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in ("twice", "one", "twice")]
+        added = (await client.ask(CreatePartitionsRequest(topics=wanted, timeout_ms=1000), 3)).results
+        assert [(result.name, result.error_code) for result in added] == [
+            ("twice", ErrorCode.INVALID_REQUEST),
+            ("one", ErrorCode.NONE),
+        ]
+        states = [DeleteTopicState(name=name) for name in ("twice", "one", "twice")]
+        states += [DeleteTopicState(name=None, topic_id=ids["twice"])] * 2
+        deleted = (await client.ask(DeleteTopicsRequest(topics=states, timeout_ms=1000), 6)).responses
+        assert [(result.name, result.error_code) for result in deleted] == [
+            ("twice", ErrorCode.INVALID_REQUEST),
+            ("one", ErrorCode.NONE),
+            (None, ErrorCode.INVALID_REQUEST),
+        ]
+        assert set(node.broker.services.image.topics) == {"twice"}
+        names = ["twice", "twice"]
+        [result] = (await client.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=1000), 5)).responses
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+
+
+@in_loop
+async def test_of_a_partition_that_is_named_twice_the_last_offset_counts() -> None:
+    async with running() as node:
+        client = await node.connect()
+        await client.create_topic("orders")
+        await client.produce("orders", batch(b"a", b"b", b"c"))
+        partitions = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (3, 1)]
+        topics = [DeleteRecordsTopic(name="orders", partitions=[partition]) for partition in partitions]
+        [topic] = (await client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)).topics
+        assert [found.low_watermark for found in topic.partitions] == [1]
+
+
+@pytest.mark.parametrize("counts", [(10_001,), (6000, 6000), ((1 << 31) - 1, 1), (9999, -1, -1)])
+def test_a_request_for_too_many_partitions_is_refused_as_a_whole(counts: tuple[int, ...]) -> None:
+    @in_loop
+    async def run() -> None:
+        async with running() as node:
+            client = await node.connect()
+            topics = [
+                CreatableTopic(name=f"t{number}", num_partitions=count, replication_factor=1)
+                for number, count in enumerate(counts)
+            ]
+            results = (await client.ask(CreateTopicsRequest(topics=topics), 7)).topics
+            assert {result.error_code for result in results} == {ErrorCode.POLICY_VIOLATION}
+            assert len(results) == len(counts)
+            assert not node.broker.services.image.topics
+
+    run()
+
+
+@in_loop
+async def test_partitions_that_are_too_many_are_refused_for_all_topics_of_the_request() -> None:
+    async with running() as node:
+        client = await node.connect()
+        for name in ("a", "b"):
+            await client.create_topic(name)
+        wanted = [CreatePartitionsTopic(name=name, count=6000, assignments=None) for name in ("a", "b")]
+        added = (await client.ask(CreatePartitionsRequest(topics=wanted, timeout_ms=1000), 3)).results
+        assert [result.error_code for result in added] == [ErrorCode.POLICY_VIOLATION] * 2
+        assert {len(topic.partitions) for topic in node.broker.services.image.topics.values()} == {1}
+
+
+@in_loop
+async def test_a_broker_has_as_many_partitions_as_it_may_and_groups_all_the_same() -> None:
+    async with running({"penstock.max.partitions": "10"}) as node:
+        client = await node.connect()
+        await client.create_topic("a", 6)
+        refused = await create(client, "b", partitions=5)
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert "penstock.max.partitions" in (refused.error_message or "")
+        await client.create_topic("b", 4)
+        code, message = await add(client, "a", 7)
+        assert (code, "penstock.max.partitions" in (message or "")) == (ErrorCode.POLICY_VIOLATION, True)
+        await with_groups(node)
+        [deleted] = (await client.ask(DeleteTopicsRequest(topic_names=["b"], timeout_ms=1000), 5)).responses
+        assert deleted.error_code == ErrorCode.NONE

@@ -11,7 +11,7 @@ BODY = msgspec.Raw(msgspec.msgpack.encode({"a": 1}))
 
 def unframed(frame: bytes) -> bytes:
     prefix, body = frame[: frames.LENGTH.size], frame[frames.LENGTH.size :]
-    assert frames.length(prefix) == len(body)
+    assert frames.length(prefix, frames.MAX_ANSWER_BYTES) == len(body)
     return body
 
 
@@ -27,12 +27,12 @@ def test_an_answer_is_read_as_it_was_written(message: Result | Done | Failed) ->
 
 def test_a_message_over_the_limit_is_not_sent() -> None:
     with pytest.raises(FrameError, match="make the job smaller"):
-        frames.write(Order(1, "clean", msgspec.Raw(msgspec.msgpack.encode(bytes(frames.MAX_FRAME_BYTES)))))
+        frames.write(Order(1, "clean", msgspec.Raw(msgspec.msgpack.encode(bytes(frames.MAX_ORDER_BYTES)))))
 
 
 def test_a_length_over_the_limit_is_not_believed() -> None:
     with pytest.raises(FrameError, match="over the limit"):
-        frames.length(b"\xff\xff\xff\xff")
+        frames.length(b"\xff\xff\xff\xff", frames.MAX_ORDER_BYTES)
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1", msgspec.msgpack.encode({"type": "Else"}), frames.write(Done(1))[4:]])

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.broker.helper.inline import InlineHelper
 from penstock.broker.helper.task import JobFailedError
-from penstock.storage.memory_files import MemoryFiles
+from penstock.storage.files.memory import MemoryFiles
 from tests.broker.harness import in_loop
 from tests.broker.helper.sample_tasks import COUNT, Count, Number, Total
 

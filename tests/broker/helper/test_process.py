@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from penstock.broker.helper import process as process_module
+from penstock.broker.helper.frames import MAX_ORDER_BYTES
 from penstock.broker.helper.process import HelperProcess
 from penstock.broker.helper.task import HelperDiedError, HelperError, JobFailedError
 from tests.broker.harness import in_loop, until
@@ -186,7 +187,7 @@ async def test_a_result_that_is_too_large_fails_its_job_alone() -> None:
 async def test_a_job_that_is_too_large_is_not_sent() -> None:
     async with helping() as helper:
         with pytest.raises(HelperError, match="make the job smaller"):
-            await all_of(helper, Count(2, says="x" * 20_000_000))
+            await all_of(helper, Count(2, says="x" * MAX_ORDER_BYTES))
         assert (await all_of(helper, Count(1)))[-1] == Total(1, False)
 
 

@@ -10,8 +10,7 @@ import msgspec
 
 from penstock.broker.helper import frames
 from penstock.broker.helper.frames import Cancel, Done, Failed, Order, Result
-from penstock.broker.helper.process import command, environment
-from penstock.broker.helper.program import NICENESS
+from penstock.broker.helper.process import NICENESS, command, environment
 from tests.broker.helper.sample_tasks import COUNT, Count, Number, Total
 
 PATIENCE_SECONDS = 30
@@ -45,7 +44,8 @@ class Program:
         self.input.flush()
 
     def answer(self) -> Result | Done | Failed:
-        return frames.read_answer(self.output.read(frames.length(self.output.read(frames.LENGTH.size))))
+        size = frames.length(self.output.read(frames.LENGTH.size), frames.MAX_ANSWER_BYTES)
+        return frames.read_answer(self.output.read(size))
 
     def result(self) -> Number | Total:
         answer = self.answer()

@@ -5,15 +5,16 @@ from dataclasses import is_dataclass
 import msgspec
 
 from penstock.broker.helper.process import TASKS_MODULE
-from penstock.broker.helper.tasks import CLEAN, TASKS
-from penstock.storage.cleaning import CleanedSegment, CleaningDone, CleaningJob, Source
+from penstock.broker.helper.tasks import CHECK, CLEAN, TASKS, CheckingJob
+from penstock.protocol.record_checks import Findings
+from penstock.storage.compaction.clean import CleanedSegment, CleaningDone, CleaningJob, Source
 
 SOURCES = (Source(0, 10, 1000), Source(10, 12, 200))
 
 
 def test_tasks_are_found_by_their_names_where_the_helper_looks_for_them() -> None:
-    assert CLEAN.run.__module__ == "penstock.storage.cleaning"
-    assert TASKS == {"clean": CLEAN}
+    assert CLEAN.run.__module__ == "penstock.storage.compaction.clean"
+    assert TASKS == {"clean": CLEAN, "check": CHECK}
     assert TASKS_MODULE == "penstock.broker.helper.tasks"
 
 
@@ -25,3 +26,7 @@ def test_jobs_and_results_are_the_same_at_the_other_end() -> None:
         assert is_dataclass(value)
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value)) == value
     assert (CLEAN.job, CLEAN.results) == (type(job), (type(cleaned), type(done)))
+    checking, found = CheckingJob(b"batch"), Findings("damaged", 3, [1], 1)
+    for plain in (checking, found):
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(plain), type=type(plain)) == plain
+    assert (CHECK.job, CHECK.results) == (CheckingJob, (Findings,))

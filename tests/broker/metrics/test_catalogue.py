@@ -3,11 +3,13 @@
 import re
 
 import pytest
+from msgspec.structs import asdict
 
 from penstock import __version__
-from penstock.broker.listener import CLOSE_KINDS
 from penstock.broker.metrics.catalogue import BROKER_FAMILIES, GROUP_FAMILIES, PARTITION_FAMILIES, TOPIC_FAMILIES
 from penstock.broker.metrics.exposition import Head
+from penstock.broker.network.listener import CLOSE_KINDS
+from penstock.machines.cluster_records import ReassignedPartition
 from penstock.protocol.records import NewRecord, build
 from penstock.protocol.schemas.metadata import MetadataRequest
 from tests.broker.harness import (
@@ -15,8 +17,10 @@ from tests.broker.harness import (
     BrokenFiles,
     FakeClock,
     batch,
+    create_topics,
     in_loop,
     running,
+    running_cluster,
     until,
 )
 from tests.broker.metrics.scraping import ON, Series, families, page, scrape
@@ -122,13 +126,14 @@ async def test_connections_are_counted_with_the_reason_of_their_end() -> None:
         assert found["penstock_connections", ()] == 0
         assert found["penstock_connections_accepted_total", ()] == 3
         closed = {kind: found["penstock_connections_closed_total", (kind,)] for kind in CLOSE_KINDS}
+        assert found["penstock_max_connections", ()] == 2
         assert closed == {"client": 1, "error": 1, "limit": 1, "idle": 0, "stalled": 0, "stop": 0}
 
 
 @in_loop
 async def test_an_error_without_a_name_is_told_by_its_number() -> None:
     async with running(ON) as node:
-        next(iter(node.broker.meters.requests.all())).errors[12345] = 2
+        next(iter(node.broker.services.meters.requests.all())).errors[12345] = 2
         assert (await scrape(node))["penstock_request_errors_total", ("Produce", "12345")] == 2
 
 
@@ -144,7 +149,7 @@ async def test_deleted_segments_and_producers_are_counted() -> None:
         assert found["penstock_producer_ids", ()] == 1
         assert found["penstock_retention_deleted_segments_total", ()] == 0
         clock.advance(61_000)
-        deleted = await node.broker.housekeeping.sweep()
+        deleted = await node.broker.upkeep.housekeeping.sweep()
         assert deleted > 0
         found = await scrape(node)
         assert found["penstock_retention_deleted_segments_total", ()] == deleted
@@ -161,14 +166,14 @@ async def test_partitions_that_cannot_be_served_are_counted() -> None:
         assert (await scrape(node))["penstock_partitions_offline", ()] == 0
         node.partition("orders").log.fail(OSError("input/output error"))
         assert (await scrape(node))["penstock_partitions_offline", ()] == 1
-        node.broker.partitions.failed["elsewhere", 0] = "could not be opened"
+        node.broker.services.partitions.failed["elsewhere", 0] = "could not be opened"
         assert (await scrape(node))["penstock_partitions_offline", ()] == 2
 
 
 @in_loop
 async def test_the_disk_is_described_as_the_broker_last_saw_it() -> None:
     async with running(ON) as node:
-        disk = node.broker.disk
+        disk = node.broker.services.disk
         disk.close()
         found = await scrape(node)
         assert found["penstock_disk_free_bytes", ()] == disk.free_bytes
@@ -186,10 +191,10 @@ async def test_what_the_scrubber_does_is_counted() -> None:
         await client.create_topic("orders", configs={"internal.segment.bytes": "200"})
         for _ in range(5):
             await client.produce("orders", batch(bytes(60)))
-        while await node.broker.scrubbing.scrub():
+        while await node.broker.upkeep.scrubbing.scrub():
             pass
         found = await scrape(node)
-        assert found["penstock_scrubbed_bytes_total", ()] == node.broker.scrubbing.bytes_scrubbed > 0
+        assert found["penstock_scrubbed_bytes_total", ()] == node.broker.upkeep.scrubbing.bytes_scrubbed > 0
         assert found["penstock_scrub_rounds_total", ()] >= 1
         assert found["penstock_scrub_corrupt_batches_total", ()] == 0
 
@@ -205,7 +210,7 @@ async def test_what_compaction_does_is_counted() -> None:
             await client.produce("orders", build([NewRecord(bytes(60), key=b"k", timestamp=NOW_MS)]))
         log = node.partition("orders").log
         await until(lambda: log.recovery_point >= 4 == log.segments[-1].base_offset)
-        assert await node.broker.compacting.compact_next()
+        assert await node.broker.upkeep.compacting.compact_next()
         found = await scrape(node)
         assert found["penstock_cleaner_rounds_total", ()] == 1
         assert found["penstock_cleaner_failures_total", ()] == found["penstock_cleaner_helper_restarts_total", ()] == 0
@@ -214,14 +219,33 @@ async def test_what_compaction_does_is_counted() -> None:
         assert found["penstock_cleaner_cpu_seconds_total", ()] > 0
         assert found["penstock_cleaner_seconds_since_last_round", ()] >= 0
         assert found["penstock_cleaner_dirtiest_ratio", ()] == 1
-        assert not await node.broker.compacting.compact_next()
+        assert not await node.broker.upkeep.compacting.compact_next()
         assert (await scrape(node))["penstock_cleaner_dirtiest_ratio", ()] == 0
+
+
+@in_loop
+async def test_the_cluster_is_described_as_this_broker_sees_it() -> None:
+    async with running_cluster(2, ON, session_seconds=0.3) as nodes:
+        first, second = [await scrape(node) for node in nodes]
+        assert (first["penstock_controller", ()], second["penstock_controller", ()]) == (1, 0)
+        assert first["penstock_controller_epoch", ()] == second["penstock_controller_epoch", ()] == 1
+        assert first["penstock_brokers_alive", ()] == second["penstock_brokers_alive", ()] == 2
+        assert second["penstock_metadata_index", ()] == nodes[1].broker.services.cluster.index > 0
+        assert second["penstock_metadata_contact", ("good",)] == 1
+        assert second["penstock_fenced", ()] == 0
+        nodes[1].store.cut()
+        await until(lambda: nodes[1].broker.services.registration.is_fenced)
+        second = await scrape(nodes[1])
+        assert second["penstock_metadata_contact", ("good",)] == 0
+        assert second["penstock_metadata_contact", ("lost",)] == 1
+        assert second["penstock_fenced", ()] == 1
+        nodes[1].store.mend()
 
 
 @in_loop
 async def test_the_process_is_described() -> None:
     async with running(ON) as node:
-        await until(lambda: node.broker.meters.loop_lag.seconds.count)
+        await until(lambda: node.broker.services.meters.loop_lag.seconds.count)
         found = await scrape(node)
         [build] = [labels for name, labels in found if name == "penstock_build_info"]
         assert (build[0], build[2:]) == (__version__, ("0", node.broker.cluster_id))
@@ -239,5 +263,43 @@ async def test_a_deleted_topic_is_gone_from_the_page() -> None:
         await client.create_topic("orders")
         await client.produce("orders", batch(b"a"))
         assert any("orders" in labels for _, labels in await scrape(node))
-        await node.broker.cluster.change(lambda controller: controller.delete_topic("orders"))
+        await node.broker.services.controlling.change(lambda controller: controller.delete_topic("orders"))
         assert not any("orders" in labels for _, labels in await scrape(node))
+
+
+@in_loop
+async def test_a_leader_counts_replicas_that_are_out_of_sync_and_how_far_they_are_behind() -> None:
+    async with running_cluster(2, ON) as nodes:
+        client = await nodes[0].connect()
+        await client.ask(create_topics("orders", 1, {"min.insync.replicas": "2"}, replication_factor=2), 7)
+        services = nodes[0].broker.services
+        await until(lambda: services.image.topics["orders"].partitions[0].leader == 0)
+        partition = services.partitions.all()[0]
+        await until(lambda: partition.leader.followers[1].end_offset == 0)
+        series = await scrape(nodes[0])
+        assert series["penstock_under_replicated_partitions", ()] == 0
+        assert series["penstock_in_sync_replicas", ()] == 2
+        assert series["penstock_follower_lag_messages", ("1",)] == 0
+        assert series["penstock_follower_lag_bytes", ("1",)] == 0
+        assert series["penstock_follower_lag_seconds", ("1",)] == 0
+        assert series["penstock_eligible_leader_replicas", ()] == 0
+        await nodes[1].stop()
+        await until(lambda: len(partition.leader.isr) == 1)
+        await client.produce("orders", batch(b"a", b"b", b"c"), acks=1)
+        series = await scrape(nodes[0])
+        assert series["penstock_under_replicated_partitions", ()] == 1
+        assert series["penstock_partitions_below_min_isr", ()] == 1
+        assert series["penstock_in_sync_replicas", ()] == 1
+        assert series["penstock_partitions_without_leader", ()] == 0
+        assert series["penstock_eligible_leader_replicas", ()] == 1
+        assert series["penstock_follower_lag_messages", ("1",)] == 3
+        assert series["penstock_follower_lag_bytes", ("1",)] == partition.log.size > 0
+        assert series["penstock_follower_lag_seconds", ("1",)] > 0
+        assert series["penstock_unclean_elections_total", ()] == 0
+        assert series["penstock_reassigning_partitions", ()] == 0
+        # As if that replica had been added, and did not have everything yet.
+        partitions = services.image.topics["orders"].partitions
+        partitions[0] = ReassignedPartition(**asdict(partitions[0]), adding=(1,))
+        series = await scrape(nodes[0])
+        assert series["penstock_under_replicated_partitions", ()] == 0
+        assert series["penstock_reassigning_partitions", ()] == 1

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.broker.metrics import endpoint as endpoint_module
 from penstock.broker.metrics import rendering
-from penstock.broker.metrics.endpoint import MAX_CONNECTIONS, MAX_HEAD_BYTES, MetricsEndpoint
+from penstock.broker.metrics.endpoint import MAX_HEAD_BYTES, MAX_SCRAPES, MAX_WAITING, MetricsEndpoint
 from tests.broker.harness import Node, in_loop, running, until
 from tests.broker.metrics.scraping import ON, ask, page, series
 
@@ -136,7 +136,7 @@ async def test_lines_may_end_as_they_do_by_hand() -> None:
 
 @in_loop
 async def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_module, "TIMEOUT_SECONDS", 0.02)
+    monkeypatch.setattr(endpoint_module, "REQUEST_SECONDS", 0.02)
     async with running(ON) as node:
         assert await raw(node, b"") == b""
 
@@ -145,36 +145,161 @@ async def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.Monk
 async def test_a_client_that_never_closes_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint_module, "_LINGER_SECONDS", 0.01)
     async with running() as node:
-        endpoint = MetricsEndpoint(node.broker)
+        endpoint = MetricsEndpoint(node.sources)
         reader, writer = await asyncio.open_connection("127.0.0.1", await endpoint.open("127.0.0.1", 0))
         writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
         assert (await reader.read()).endswith(b"OK\n")
-        await until(lambda: not endpoint._connections)
+        await until(lambda: not endpoint._tasks)
+        writer.close()
+        await endpoint.close()
+
+
+HEALTH = b"GET /healthz HTTP/1.1\r\n\r\n"
+SCRAPE = b"GET /metrics HTTP/1.1\r\n\r\n"
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What came before the broker closed the connection."""
+    received = b""
+    try:
+        while data := await reader.read(1 << 16):
+            received += data
+    except ConnectionResetError:
+        pass
+    return received
+
+
+@in_loop
+async def test_connections_that_ask_nothing_are_few_and_make_room_for_those_that_do() -> None:
+    async with running() as node:
+        endpoint = MetricsEndpoint(node.sources)
+        address = "127.0.0.1", await endpoint.open("127.0.0.1", 0)
+        idle = [await asyncio.open_connection(*address) for _ in range(3 * MAX_WAITING)]
+        for number, (_, writer) in enumerate(idle):
+            writer.write(b"GET /healthz HTT" if number % 2 else b"")
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(HEALTH)
+            assert (await reader.read()).endswith(b"\r\n\r\nOK\n")
+            writer.close()
+            assert len(endpoint._tasks) <= MAX_WAITING + 3
+        # The oldest had to go.
+        assert await ended(idle[0][0]) == b""
+        for _, writer in idle:
+            writer.close()
+        await endpoint.close()
+
+
+@in_loop
+async def test_a_health_check_among_many_connections_at_once_is_answered() -> None:
+    async with running(ON) as node:
+        assert node.broker.metrics_address is not None
+        loop = asyncio.get_running_loop()
+        socks = [socket.socket() for _ in range(200)]
+        for sock in socks:
+            # The kernel takes them all, before the broker's loop has a turn.
+            sock.connect(node.broker.metrics_address)
+            sock.setblocking(False)
+        socks[50].send(HEALTH)
+        answer = b""
+        while data := await loop.sock_recv(socks[50], 1000):
+            answer += data
+        assert answer.endswith(b"\r\n\r\nOK\n")
+        for sock in socks:
+            sock.close()
+
+
+@in_loop
+async def test_scrapes_that_nobody_reads_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def large_page(_: object) -> list[bytes]:
+        return [bytes(100_000)] * 100
+
+    monkeypatch.setattr(endpoint_module, "render", large_page)
+    async with running() as node:
+        endpoint = MetricsEndpoint(node.sources)
+        address = "127.0.0.1", await endpoint.open("127.0.0.1", 0)
+        greedy = [await asyncio.open_connection(*address, limit=1024) for _ in range(3 * MAX_SCRAPES)]
+        for _, writer in greedy:
+            writer.write(SCRAPE)
+        await until(lambda: len(endpoint._scrapes) == len(endpoint._tasks) == MAX_SCRAPES)
+        reader, writer = await asyncio.open_connection(*address, limit=1 << 20)
+        writer.write(SCRAPE)
+        assert (await reader.read()).endswith(bytes(10_000_000))
+        assert len(endpoint._tasks) <= MAX_SCRAPES
+        for _, each in [*greedy, (reader, writer)]:
+            each.close()
+        await endpoint.close()
+
+
+@in_loop
+async def test_a_scrape_that_is_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def large_page(_: object) -> list[bytes]:
+        return [bytes(100_000)] * 100
+
+    monkeypatch.setattr(endpoint_module, "render", large_page)
+    monkeypatch.setattr(endpoint_module, "REPLY_SECONDS", 0.02)
+    async with running() as node:
+        endpoint = MetricsEndpoint(node.sources)
+        _, writer = await asyncio.open_connection("127.0.0.1", await endpoint.open("127.0.0.1", 0), limit=1024)
+        writer.write(SCRAPE)
+        await until(lambda: endpoint._scrapes)
+        await until(lambda: not endpoint._tasks)
         writer.close()
         await endpoint.close()
 
 
 @in_loop
-async def test_there_are_never_many_connections() -> None:
-    async with running(ON) as node:
-        idle = [await connect(node) for _ in range(MAX_CONNECTIONS)]
-        reader, writer = await connect(node)
-        try:
-            assert await reader.read() == b""
-        except ConnectionResetError:
-            pass
+async def test_those_who_ask_meanwhile_share_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, made = asyncio.Event(), 0
+
+    async def slow_page(_: object) -> list[bytes]:
+        nonlocal made
+        made += 1
+        await gate.wait()
+        return [b"page %d" % made]
+
+    monkeypatch.setattr(endpoint_module, "render", slow_page)
+    async with running() as node:
+        endpoint = MetricsEndpoint(node.sources)
+        address = "127.0.0.1", await endpoint.open("127.0.0.1", 0)
+        waiting = [await asyncio.open_connection(*address) for _ in range(MAX_SCRAPES)]
+        for _, writer in waiting:
+            writer.write(SCRAPE)
+        await until(lambda: len(endpoint._scrapes) == MAX_SCRAPES)
+        # One that leaves takes the page from none of the others, and /healthz waits for none of them.
+        waiting[0][1].transport.abort()
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(HEALTH)
+        assert (await reader.read()).endswith(b"OK\n")
         writer.close()
-        for _, one in idle:
-            one.close()
+        gate.set()
+        for reader, writer in waiting[1:]:
+            assert (await reader.read()).endswith(b"page 1")
+            writer.close()
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(SCRAPE)
+        assert (await reader.read()).endswith(b"page 2")
+        writer.close()
+        await endpoint.close()
 
-        async def answered() -> bool:
-            try:
-                return bool(await raw(node, b"GET /healthz HTTP/1.1\r\n\r\n"))
-            except ConnectionError:
-                return False
 
-        while not await answered():
-            await asyncio.sleep(0.001)
+@in_loop
+async def test_a_stop_in_the_middle_of_a_page_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def endless(_: object) -> list[bytes]:
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(endpoint_module, "render", endless)
+    async with running() as node:
+        endpoint = MetricsEndpoint(node.sources)
+        reader, writer = await asyncio.open_connection("127.0.0.1", await endpoint.open("127.0.0.1", 0))
+        writer.write(SCRAPE)
+        await until(lambda: endpoint._scrapes)
+        await endpoint.close()
+        assert await ended(reader) == b""
+        assert endpoint._rendering is not None
+        assert endpoint._rendering.cancelled()
+        writer.close()
 
 
 @in_loop
@@ -240,5 +365,7 @@ async def test_a_stop_closes_connections_that_are_open() -> None:
 @in_loop
 async def test_an_endpoint_that_was_never_opened_can_be_closed() -> None:
     async with running() as node:
-        await MetricsEndpoint(node.broker).close()
-        await until(lambda: True)
+        endpoint = MetricsEndpoint(node.sources)
+        await endpoint.close()
+        assert not endpoint._tasks
+        assert endpoint._rendering is None

@@ -22,11 +22,11 @@ async def test_rounds_of_a_broker_are_counted() -> None:
     async with running() as node:
         client = await node.connect()
         await client.create_topic("orders")
-        meter = node.broker.meters.flushes
+        meter = node.broker.services.meters.flushes
         before = meter.logs.sum
         await client.produce("orders", batch(b"a"))
         await client.produce("orders", batch(b"b"))
-        assert meter.seconds.count == meter.logs.count == node.broker.flushing.rounds
+        assert meter.seconds.count == meter.logs.count == node.broker.upkeep.flushing.rounds
         assert meter.logs.sum >= before + 2
         assert meter.failures == 0
 
@@ -38,7 +38,7 @@ async def test_a_round_that_failed_is_counted_apart() -> None:
         client = await node.connect()
         await client.create_topic("orders")
         await until(lambda: not node.broker.directory.flusher.has_work)
-        meter = node.broker.meters.flushes
+        meter = node.broker.services.meters.flushes
         rounds = meter.seconds.count
         files.failing = OSError(errno.EIO, "input/output error")
         answer = await client.produce("orders", batch(b"a"))

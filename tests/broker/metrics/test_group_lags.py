@@ -4,21 +4,21 @@ from collections.abc import Iterable
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.broker.metrics import group_lags
 from penstock.broker.metrics.group_lags import GroupLag, first_timestamp
+from penstock.broker.services import Services
 from penstock.protocol.batch import LOG_APPEND_TIME_BIT, read_header
-from penstock.storage.memory_files import MemoryFiles
-from tests.broker.harness import NOW_MS, FakeClock, batch, in_loop, running
+from penstock.storage.files.memory import MemoryFiles
+from tests.broker.harness import NOW_MS, FakeClock, batch, create_topics, in_loop, running, running_cluster, until
 from tests.broker.members import commit, with_groups
 from tests.broker.metrics.scraping import ON, scrape
 
 
-def all_lags(broker: Broker) -> list[GroupLag]:
-    return [lag for lags in broker.meters.group_lags.slices(broker) for lag in lags]
+def all_lags(services: Services) -> list[GroupLag]:
+    return [lag for lags in services.meters.group_lags.slices(services) for lag in lags]
 
 
-def told(lags: Iterable[GroupLag]) -> dict[tuple[str, str, int], tuple[int, float | None]]:
+def told(lags: Iterable[GroupLag]) -> dict[tuple[str, str, int], tuple[int | None, float | None]]:
     return {(lag.group, lag.topic, lag.partition): (lag.messages, lag.seconds) for lag in lags}
 
 
@@ -42,6 +42,23 @@ async def test_a_group_is_behind_by_what_it_has_not_committed() -> None:
 
 
 @in_loop
+async def test_of_a_partition_that_another_broker_leads_only_the_commit_is_known() -> None:
+    async with running_cluster(2, ON) as nodes:
+        client = await with_groups(nodes[0])
+        await client.ask(create_topics("orders", 2, replication_factor=1), 7)
+        image = nodes[0].broker.services.image
+        await until(lambda: {each.leader for each in image.topics["orders"].partitions} == {0, 1})
+        coordinator = nodes[nodes[0].broker.services.groups.leader_of("g") or 0]
+        member = client if coordinator is nodes[0] else await coordinator.connect()
+        await commit(member, "g", {("orders", 0): 4, ("orders", 1): 7})
+        found = await scrape(coordinator)
+        assert found["penstock_group_committed_offset", ("g", "orders", "0")] == 4
+        assert found["penstock_group_committed_offset", ("g", "orders", "1")] == 7
+        lags = [labels for name, labels in found if name == "penstock_group_lag_messages"]
+        assert len(lags) == 1
+
+
+@in_loop
 async def test_a_message_that_is_gone_has_no_age() -> None:
     async with running() as node:
         client = await with_groups(node)
@@ -50,7 +67,7 @@ async def test_a_message_that_is_gone_has_no_age() -> None:
             await client.produce("orders", batch(b"a"))
         await commit(client, "g", {("orders", 0): 0})
         node.partition("orders").delete_before(2)
-        assert told(all_lags(node.broker)) == {("g", "orders", 0): (3, None)}
+        assert told(all_lags(node.broker.services)) == {("g", "orders", 0): (3, None)}
 
 
 @in_loop
@@ -69,15 +86,15 @@ async def test_an_age_that_would_have_to_be_read_from_the_disk_is_left_out() -> 
         await client.produce("orders", batch(b"c"), partition=1)
         await commit(client, "g", {("orders", 0): 1})
         clock.advance(3000)
-        assert told(all_lags(node.broker)) == {("g", "orders", 0): (1, 3.0)}
+        assert told(all_lags(node.broker.services)) == {("g", "orders", 0): (1, 3.0)}
         files.cold = True
         await commit(client, "g", {("orders", 1): 0})
         clock.advance(1000)
-        lags = told(all_lags(node.broker))
+        lags = told(all_lags(node.broker.services))
         assert lags["g", "orders", 0] == (1, 4.0), "it was looked at before, and has not moved"
         assert lags["g", "orders", 1] == (1, None)
         files.cold = False
-        assert told(all_lags(node.broker))["g", "orders", 1] == (1, 4.0)
+        assert told(all_lags(node.broker.services))["g", "orders", 1] == (1, 4.0)
 
 
 @in_loop
@@ -89,7 +106,7 @@ async def test_lags_come_a_few_at_a_time_and_not_without_end(monkeypatch: pytest
         await client.create_topic("orders", 4)
         for group in ("a", "b", "c"):
             await commit(client, group, {("orders", index): 0 for index in range(4)})
-        sizes = [len(lags) for lags in node.broker.meters.group_lags.slices(node.broker)]
+        sizes = [len(lags) for lags in node.broker.services.meters.group_lags.slices(node.broker.services)]
         assert sizes == [3, 3, 3, 1]
 
 
@@ -100,9 +117,9 @@ async def test_groups_that_vanish_meanwhile_do_no_harm(monkeypatch: pytest.Monke
         client = await with_groups(node)
         await client.create_topic("orders", 3)
         await commit(client, "g", {("orders", index): 0 for index in range(3)})
-        lags = node.broker.meters.group_lags.slices(node.broker)
+        lags = node.broker.services.meters.group_lags.slices(node.broker.services)
         assert len(next(lags)) == 1
-        await node.broker.cluster.change(lambda controller: controller.delete_topic("orders"))
+        await node.broker.services.controlling.change(lambda controller: controller.delete_topic("orders"))
         assert [lag for rest in lags for lag in rest] == []
 
 

@@ -24,7 +24,7 @@ async def test_meters_start_and_stop_together() -> None:
 async def test_a_stopped_broker_leaves_no_callback_and_no_timer_behind() -> None:
     before = list(gc.callbacks)
     async with running({"penstock.metrics.listen": "127.0.0.1:0"}) as node:
-        lag = node.broker.meters.loop_lag
+        lag = node.broker.services.meters.loop_lag
         assert len(gc.callbacks) == len(before) + 1
     assert gc.callbacks == before
     assert lag._timer is None
@@ -34,5 +34,7 @@ async def test_a_stopped_broker_leaves_no_callback_and_no_timer_behind() -> None
 async def test_every_broker_of_a_process_counts_for_itself() -> None:
     async with running() as one, running() as other:
         await (await one.connect()).create_topic("orders")
-        counts = [sum(meter.seconds.count for meter in node.broker.meters.requests.all()) for node in (one, other)]
+        counts = [
+            sum(meter.seconds.count for meter in node.broker.services.meters.requests.all()) for node in (one, other)
+        ]
         assert counts == [1, 0]

@@ -5,15 +5,15 @@ import asyncio
 import pytest
 
 from penstock.broker.metrics import rendering
-from penstock.broker.metrics.catalogue import PARTITION_FAMILIES
+from penstock.broker.metrics.catalogue import PARTITION_FAMILIES, Sources
 from penstock.broker.metrics.rendering import SLICE_PARTITIONS, render, slices
-from penstock.broker.partition import Partition
+from penstock.broker.partitions.partition import Partition
 from tests.broker.harness import batch, in_loop, running
 from tests.broker.metrics.scraping import series
 
 
-async def text_of(broker: "object") -> str:
-    return b"".join(await render(broker)).decode()  # type: ignore[arg-type]
+async def text_of(sources: Sources) -> str:
+    return b"".join(await render(sources)).decode()
 
 
 @in_loop
@@ -31,7 +31,7 @@ async def test_four_thousand_partitions_are_written_in_many_turns() -> None:
                 loop.call_soon(turn)
 
         loop.call_soon(turn)
-        text = await text_of(node.broker)
+        text = await text_of(node.sources)
         is_done = True
         assert turns > 4000 / SLICE_PARTITIONS
         found = series(text)
@@ -50,14 +50,14 @@ async def test_no_slice_looks_at_more_than_its_share_of_partitions() -> None:
 
         class Watched(Partition):
             @property
-            def high_watermark(self) -> int:
+            def high_watermark(self) -> int:  # type: ignore[override]
                 nonlocal looked
                 looked += 1
                 return 0
 
-        for partition in node.broker.partitions.all():
+        for partition in node.broker.services.partitions.all():
             partition.__class__ = Watched
-        for _ in slices(node.broker):
+        for _ in slices(node.sources):
             counts.append(looked)
             looked = 0
         assert [count for count in counts if count] == [SLICE_PARTITIONS] * 3 + [1]
@@ -68,11 +68,11 @@ async def test_partitions_that_vanish_meanwhile_do_no_harm() -> None:
     async with running() as node:
         client = await node.connect()
         await client.create_topic("many", 2 * SLICE_PARTITIONS)
-        rendering_now = asyncio.ensure_future(text_of(node.broker))
+        rendering_now = asyncio.ensure_future(text_of(node.sources))
         await asyncio.sleep(0)
-        await node.broker.cluster.change(lambda controller: controller.delete_topic("many"))
+        await node.broker.services.controlling.change(lambda controller: controller.delete_topic("many"))
         series(await rendering_now)
-        assert 'topic="many"' not in await text_of(node.broker)
+        assert 'topic="many"' not in await text_of(node.sources)
 
 
 @in_loop
@@ -81,7 +81,7 @@ async def test_a_page_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running() as node:
         client = await node.connect()
         await client.create_topic("orders", 5)
-        found = series(await text_of(node.broker))
+        found = series(await text_of(node.sources))
         assert sum(name == "penstock_partition_size_bytes" for name, _ in found) == 3
         assert found["penstock_partitions", ()] == 5
 
@@ -94,6 +94,6 @@ async def test_a_topic_has_the_sum_of_its_partitions() -> None:
         await client.create_topic("other")
         for index in range(3):
             await client.produce("orders", batch(*[b"x"] * (index + 1)), partition=index)
-        found = series(await text_of(node.broker))
+        found = series(await text_of(node.sources))
         assert found["penstock_topic_appended_records_total", ("orders",)] == 6
         assert found["penstock_topic_appended_records_total", ("other",)] == 0

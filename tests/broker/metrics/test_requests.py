@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.call import Call
 from penstock.broker.metrics.requests import ApiMeter, RequestMeter
+from penstock.broker.network.call import Call
 from penstock.protocol.apis import api
 from penstock.protocol.codec import encode
 from penstock.protocol.schemas.metadata import MetadataRequest
@@ -41,7 +41,7 @@ def a_call(meter: RequestMeter, clock: Clock) -> Call:
 
 
 def of(node: Node, name: str) -> ApiMeter:
-    [meter] = [meter for meter in node.broker.meters.requests.all() if meter.api.name == name]
+    [meter] = [meter for meter in node.broker.services.meters.requests.all() if meter.api.name == name]
     return meter
 
 
@@ -151,14 +151,14 @@ async def test_the_wait_of_a_fetch_is_taken_out_of_its_time() -> None:
     async with running() as node:
         client = await node.connect()
         await client.create_topic("orders")
-        requests, meter = node.broker.meters.requests, of(node, "Fetch")
+        requests, meter = node.broker.services.meters.requests, of(node, "Fetch")
         await client.fetch("orders", max_wait_ms=0)
         assert (meter.seconds.count, meter.waits.count) == (1, 0)
         before = meter.seconds.sum
         answered_at = []
 
         def clock() -> float:
-            answered_at.append(node.broker.loop.time())
+            answered_at.append(node.broker.services.loop.time())
             return answered_at[-1]
 
         requests._clock = clock

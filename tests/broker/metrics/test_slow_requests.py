@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.call import Call
-from penstock.broker.metrics.slow_requests import LINES, SlowRequests
+from penstock.broker.log_rates import BURST
+from penstock.broker.metrics.slow_requests import SlowRequests
+from penstock.broker.network.call import Call
 from penstock.protocol.apis import api
 from penstock.protocol.schemas.configs import (
     IncrementalAlterConfigsRequest,
@@ -63,12 +64,12 @@ def test_many_slow_requests_make_few_lines_and_the_next_one_says_how_many_were_l
     slow = SlowRequests(lambda: now)
     for _ in range(1000):
         slow.add(a_call(), 2.0)
-    assert len(slow_lines(caplog)) == LINES
+    assert len(slow_lines(caplog)) == BURST
     assert slow.total == 1000
-    now += 1.0
+    now += 2.0
     slow.add(a_call(), 2.0)
     slow.add(a_call(), 2.0)
-    assert [told(line).get("left_out") for line in slow_lines(caplog)[LINES:]] == [1000 - LINES, None]
+    assert [told(line).get("left_out") for line in slow_lines(caplog)[BURST:]] == [1000 - BURST, None]
 
 
 def test_zero_turns_the_log_off() -> None:
@@ -87,7 +88,7 @@ async def test_a_produce_that_waits_for_the_disk_is_named(caplog: pytest.LogCapt
     async with running(files=files) as node:
         client = await node.connect(client_id="billing")
         await client.create_topic("orders")
-        requests = node.broker.meters.requests
+        requests = node.broker.services.meters.requests
         files.gate.clear()
         client.send(produce_request("orders", batch(b"a")), PRODUCE_VERSION)
         await until(lambda: files.waiting)
@@ -107,7 +108,7 @@ async def test_a_produce_that_waits_for_the_disk_is_named(caplog: pytest.LogCapt
 @in_loop
 async def test_the_threshold_can_change_while_the_broker_runs() -> None:
     async with running({"penstock.slow.request.ms": "70"}) as node:
-        slow = node.broker.meters.requests.slow
+        slow = node.broker.services.meters.requests.slow
         assert slow.threshold_seconds == 0.07
         client = await node.connect()
         config = IncrementalAlterConfigsRequestAlterableConfig(name="penstock.slow.request.ms", value="30")
@@ -117,4 +118,4 @@ async def test_the_threshold_can_change_while_the_broker_runs() -> None:
         await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
         assert slow.threshold_seconds == 0.03
         await node.restart()
-        assert node.broker.meters.requests.slow.threshold_seconds == 0.03
+        assert node.broker.services.meters.requests.slow.threshold_seconds == 0.03

@@ -1,15 +1,19 @@
 """Consumers that block, against a real broker."""
 
+import asyncio
 import threading
 
 import pytest
 
-from penstock.client.deduplication import Deduplicator
-from penstock.client.errors import MissingMessageError
+from penstock.client.consumer.deduplication import Deduplicator
+from penstock.client.errors import CorruptBatchError, MissingMessageError
 from penstock.client.metadata import TopicPartition
 from penstock.client.serializers import STRING
 from penstock.client.sync import Admin, Consumer, Producer
 from penstock.testing import Broker
+from tests.broker.harness import Client
+from tests.client.threads import client_threads
+from tests.hostile import poison
 
 PARTITION = TopicPartition("orders", 0)
 
@@ -111,13 +115,13 @@ def test_commits_without_waiting_are_told_to_a_callback_and_listeners_hear_of_pa
 def test_after_close_no_thread_is_left_and_iteration_ends() -> None:
     with Broker() as broker:
         fill(broker, 1)
-        before = set(threading.enumerate())
+        before = client_threads()
         consumer = Consumer(settings(broker), "orders")
         next(consumer)
         consumer.close()
         consumer.close()
         assert list(consumer) == []
-        assert set(threading.enumerate()) == before
+        assert client_threads() == before
 
 
 def test_whole_columns_come_as_arrow_and_count_as_other_polls_do() -> None:
@@ -153,3 +157,26 @@ def test_duplicates_are_dropped() -> None:
         with Consumer(settings(broker), "orders", dedup=dedup) as consumer:
             assert [next(consumer).value for _ in range(3)] == [b"a", b"b", b"c"]
         assert dedup.dropped == 1
+
+
+def test_a_batch_that_cannot_be_read_is_an_error_or_is_passed_over() -> None:
+    async def store(address: str, *batches: bytes) -> None:
+        host, _, port = address.rpartition(":")
+        client = await Client.open((host, int(port)))
+        for each in batches:
+            assert (await client.produce("orders", each)).error_code == 0
+        client.close()
+
+    with Broker() as broker:
+        broker.create_topic("orders", 1, {"penstock.validate": "header"})
+        asyncio.run(store(broker.bootstrap, poison.good(), poison.count_too_low(), poison.good()))
+        with Consumer(settings(broker), "orders") as consumer:
+            seen = [next(consumer).offset for _ in range(3)]
+            with pytest.raises(CorruptBatchError) as caught:
+                next(consumer)
+            assert (seen, caught.value.next_offset) == ([0, 1, 2], 5)
+            consumer.seek(PARTITION, 5)
+            assert [next(consumer).offset for _ in range(3)] == [5, 6, 7]
+        with Consumer(settings(broker) | {"group.id": "h", "on.corrupt": "skip"}, "orders") as consumer:
+            assert [next(consumer).offset for _ in range(6)] == [0, 1, 2, 5, 6, 7]
+            assert consumer.skipped_batches == 1

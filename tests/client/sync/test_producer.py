@@ -9,6 +9,7 @@ from penstock.client.serializers import JSON, STRING, SerializationError
 from penstock.client.settings import SettingsError
 from penstock.client.sync import Consumer, Producer
 from penstock.testing import Broker
+from tests.client.threads import client_threads
 
 
 def read_all(broker: Broker, topic: str, count: int) -> list[bytes | None]:
@@ -82,20 +83,20 @@ def test_a_batch_is_sent_behind_what_was_sent_before_it() -> None:
 
 def test_after_close_everything_is_sent_and_no_thread_is_left() -> None:
     with Broker() as broker:
-        before = set(threading.enumerate())
+        before = client_threads()
         producer = Producer(broker.bootstrap, linger_ms=60_000)
         producer.create_topic("orders")
         sending = producer.send("orders", b"paid")
         producer.close()
         producer.close()
         assert sending.result().offset == 0
-        assert set(threading.enumerate()) == before
+        assert client_threads() == before
         with pytest.raises(ClientError, match="closed"):
             producer.send("orders", b"more")
 
 
 def test_a_producer_that_cannot_be_made_leaves_no_thread() -> None:
-    before = set(threading.enumerate())
+    before = client_threads()
     with pytest.raises(SettingsError):
-        Producer("localhost:9092", acks="maybe")
-    assert set(threading.enumerate()) == before
+        Producer("localhost:9092", acks="maybe")  # type: ignore[arg-type]
+    assert client_threads() == before

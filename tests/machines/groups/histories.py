@@ -1,4 +1,4 @@
-"""Random requests to a shard of groups, good ones and bad ones."""
+"""Random requests to a shard of groups: good ones, bad ones, and poisonous ones."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +7,7 @@ from random import Random
 from penstock.machines.groups.changes import DeleteGroup, DescribeGroup
 from penstock.machines.groups.responses import Request
 from penstock.machines.groups.shard import GroupShard
+from penstock.protocol.schema import Message
 from penstock.protocol.schemas.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -120,3 +121,26 @@ def random_request(chance: Random, shard: GroupShard, known_ids: list[str]) -> R
                 OffsetDeleteRequest(group_id=group_id, topics=[topic]),
             ]
             return chance.choice(asked)
+
+
+LENGTHS = (0, 1, 1_024, 1_025, 32_767, 32_768, 40_000)
+"""Of texts: around what a name may have, around what the log can keep, and beyond both."""
+BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+def poison(chance: Random, message: Message) -> None:
+    """Make one of the fields as bad as the wire allows, or a little more."""
+    name, row = chance.choice(list(type(message).schema.rows.items()))
+    value = getattr(message, name)
+    if row.is_array:
+        if value and isinstance(value[0], Message) and chance.random() < 0.7:
+            poison(chance, chance.choice(value))
+        else:
+            setattr(message, name, list(value or ()) * chance.choice((0, 20, 2_000)))
+    elif row.kind == "string":
+        setattr(message, name, chance.choice("n\0é🚀") * chance.choice(LENGTHS))
+    elif row.kind == "bytes":
+        setattr(message, name, bytes(chance.choice(LENGTHS)))
+    elif row.kind in BITS:
+        most = 1 << (BITS[row.kind] - 1)
+        setattr(message, name, chance.choice((-most, -2, -1, 0, 1, most - 1)))

@@ -4,8 +4,8 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.machines import durable
-from penstock.machines.durable import Answer, Durable
+from penstock.machines import decision_queue
+from penstock.machines.decision_queue import Answer, DecisionQueue, Encoded
 from penstock.machines.groups.changes import (
     Caller,
     Change,
@@ -16,7 +16,7 @@ from penstock.machines.groups.changes import (
     StaticMemberReplaced,
 )
 from penstock.machines.groups.classic import State
-from penstock.machines.groups.records import GroupRecord, GroupStored, decode, encode
+from penstock.machines.groups.records import GroupStored, decode, encode
 from penstock.machines.groups.settings import GroupSettings
 from penstock.machines.groups.shard import GroupShard
 from penstock.protocol.error_codes import ErrorCode
@@ -77,9 +77,9 @@ class Coordinator:
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self.log: list[GroupRecord] = []
-        self.appended: deque[Sequence[GroupRecord]] = deque()
-        self.durable: Durable[WatchedShard] | None = None
+        self.log: list[Encoded] = []
+        self.appended: deque[Sequence[Encoded]] = deque()
+        self.queue: DecisionQueue[WatchedShard] | None = None
         self.life = 0
         self.takes_nothing_until_ms = 0
         self.stalled_until_ms = 0
@@ -94,22 +94,22 @@ class Coordinator:
 
     @property
     def group_state(self) -> State:
-        group = self.durable.machine._groups.get(GROUP) if self.durable else None
+        group = self.queue.machine._groups.get(GROUP) if self.queue else None
         return group.state if group else State.EMPTY
 
     def receive(self, sent: Sent) -> None:
         world, request = self.world, sent.request
-        if self.durable is None:
+        if self.queue is None:
             world.reached["the coordinator was loading"] += 1
             self.send([Answer(sent, GroupShard.refuse(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))])
             return
         version = sent.client.version if isinstance(request, JoinGroupRequest) else 5
         caller = Caller(sent, version, sent.client.name, "/127.0.0.1")
         uuid = f"{sent.client.name}{sent.delivery}"
-        shard = self.durable.machine
+        shard = self.queue.machine
         shard.leaving = isinstance(request, LeaveGroupRequest)
-        is_full = self.durable.uncommitted >= durable.MAX_UNCOMMITTED
-        answers = self.durable.submit(request, caller, world.now, may_append=self.may_append, new_member_id=uuid)
+        is_full = self.queue.uncommitted >= decision_queue.MAX_UNCOMMITTED
+        answers = self.queue.submit(request, caller, world.now, may_append=self.may_append, new_member_id=uuid)
         shard.leaving = False
         for answer in answers:
             if getattr(answer.response, "error_code", 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE:
@@ -118,7 +118,7 @@ class Coordinator:
         self.end_turn()
 
     def end_turn(self) -> None:
-        running, world = self.durable, self.world
+        running, world = self.queue, self.world
         if running is None:
             return
         if running.has_records:
@@ -134,30 +134,32 @@ class Coordinator:
             self.tick_later(deadline_ms if deadline_ms > world.now.ms else world.now.ms + 100)
 
     def commit(self, life: int) -> None:
-        if life != self.life or self.durable is None or not self.appended:
+        if life != self.life or self.queue is None or not self.appended:
             return
         if self.world.now.ms < self.stalled_until_ms:
             self.world.at(self.stalled_until_ms, self.commit, life)
             return
         self.keep(self.appended.popleft())
-        self.send(self.durable.committed(self.world.now))
+        self.send(self.queue.committed(self.world.now))
         self.end_turn()
 
-    def keep(self, records: Sequence[GroupRecord]) -> None:
+    def keep(self, records: Sequence[Encoded]) -> None:
         self.log += records
-        for record in records:
+        for key, value in records:
+            record = decode(key, value)
+            assert record is not None
             self.world.watch.committed(record)
 
     def tick(self, life: int) -> None:
         now = self.world.now
-        if life != self.life or self.durable is None or now.ms != self.tick_at_ms:
+        if life != self.life or self.queue is None or now.ms != self.tick_at_ms:
             return
         self.tick_at_ms = None
-        deadline_ms = self.durable.next_deadline()
+        deadline_ms = self.queue.next_deadline()
         if deadline_ms is not None and deadline_ms <= now.ms:
-            if self.durable.is_stalled(now):
+            if self.queue.is_stalled(now):
                 self.world.reached["the log was stalled and nobody's time was up"] += 1
-            self.send(self.durable.tick(now, may_append=self.may_append))
+            self.send(self.queue.tick(now, may_append=self.may_append))
         self.end_turn()
 
     def tick_later(self, ms: int) -> None:
@@ -173,7 +175,7 @@ class Coordinator:
     def restart(self) -> None:
         """The broker dies, or another one takes over: what was appended and not committed may be there or not."""
         world = self.world
-        if self.durable is None:
+        if self.queue is None:
             return
         world.reached[f"the coordinator started over in {self.group_state.value}"] += 1
         kept = world.chance.randint(0, len(self.appended))
@@ -181,8 +183,8 @@ class Coordinator:
             world.reached["a restart kept what was not committed"] += 1
         if kept < len(self.appended):
             world.reached["a restart lost what was not committed"] += 1
-        answers = self.durable.lost(ErrorCode.NOT_COORDINATOR)
-        self.durable, self.life, self.tick_at_ms = None, self.life + 1, None
+        answers = self.queue.lost(ErrorCode.NOT_COORDINATOR)
+        self.queue, self.life, self.tick_at_ms = None, self.life + 1, None
         for _ in range(kept):
             self.keep(self.appended.popleft())
         self.appended.clear()
@@ -192,22 +194,22 @@ class Coordinator:
         world.at(world.now.ms + world.chance.randrange(1, 2_000), self.load)
 
     def hung_up(self, client: Client, connection: int) -> None:
-        if self.durable is not None:
-            for sent in list(self.durable._parked):
+        if self.queue is not None:
+            for sent in list(self.queue._parked):
                 assert isinstance(sent, Sent)
                 if sent.client is client and sent.connection == connection:
                     self.world.reached["a caller hung up while it waited"] += 1
-                    self.durable.forget(sent)
+                    self.queue.forget(sent)
 
     def load(self) -> None:
         world = self.world
         shard = WatchedShard(SETTINGS)
         shard.reached, shard.lost = world.reached, world.lost
-        for record in self.log:
-            read = decode(*encode(record))
+        for key, value in self.log:
+            read = decode(key, value)
             assert read is not None
             shard.apply(read)
-        self.durable = Durable(shard)
-        assert self.durable.take(shard.loaded(world.now), world.now) == []
+        self.queue = DecisionQueue(shard, encode, max_batch_bytes=SETTINGS.max_record_bytes)
+        assert self.queue.take(shard.loaded(world.now), world.now) == []
         self.commit_at_ms = world.now.ms
         self.end_turn()

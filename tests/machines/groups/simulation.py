@@ -1,9 +1,9 @@
 """A group in a storm: clients that join, leave, crash and stall, a network that loses, doubles and reorders, a log that
 refuses and stalls, and a coordinator that starts over. Everything by one chance, so that a seed tells all of it.
 
-The coordinator is the real one: `GroupShard` inside `Durable`. The world plays its log, its network and its clock, and
-holds every answer against what the log has committed by then. What must never happen has a name in `Watch`; what must
-happen in some seed is listed in `STATES`.
+The coordinator is the real one: `GroupShard` inside `DecisionQueue`. The world plays its log, its network and its
+clock, and holds every answer against what the log has committed by then. What must never happen has a name in `Watch`;
+what must happen in some seed is listed in `STATES`.
 """
 
 from collections import Counter
@@ -173,8 +173,8 @@ class World:
 
     def is_settled(self) -> bool:
         owned = [index for client in self.clients for index in client.owned]
-        durable = self.coordinator.durable
-        group = durable.machine._groups.get(GROUP) if durable else None
+        queue = self.coordinator.queue
+        group = queue.machine._groups.get(GROUP) if queue else None
         return (
             group is not None
             and group.state is State.STABLE
@@ -185,8 +185,8 @@ class World:
 
     def told(self) -> str:
         clients = [(c.name, c.is_member, c.generation, c.owned, list(c.waiting.values())) for c in self.clients]
-        durable = self.coordinator.durable
-        return f"{clients} {durable.machine._groups if durable else None}"
+        queue = self.coordinator.queue
+        return f"{clients} {queue.machine._groups if queue else None}"
 
     def deliver(self, sent: Sent) -> None:
         """A request goes to the coordinator. Commits are neither doubled nor reordered on their connection, as a

@@ -1,9 +1,11 @@
 """One group, change by change."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
+from penstock.machines.groups import classic
 from penstock.machines.groups.changes import (
     Event,
     GenerationBegun,
@@ -213,3 +215,26 @@ def test_a_caller_that_is_gone_is_forgotten_but_not_its_member() -> None:
 def test_a_group_knows_only_its_own_events() -> None:
     with pytest.raises(AssertionError, match="no event of a classic group"):
         group(OffsetsChecked("g", (), 0))
+
+
+def test_what_members_subscribe_to_is_read_once_until_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[list[bytes | None]] = []
+
+    def counted(metadata: Iterable[bytes | None]) -> frozenset[str]:
+        reads.append(list(metadata))
+        return frozenset("t")
+
+    monkeypatch.setattr(classic, "subscribed_topics", counted)
+    made = group(*TWO_BEGUN)
+    assert made.subscribed_topics() == made.subscribed_topics() == made.draft().subscribed_topics() == frozenset("t")
+    assert reads == [[b"s", b"s"]]
+    made.restore(replace(made.stored(0), protocol="range"))
+    made.subscribed_topics()
+    made.apply(MemberLeft("g", "two"))
+    made.subscribed_topics()
+    assert len(reads) == 3
+    begun = group(*TWO_BEGUN, RebalanceBegun("g", 6_000, 9_000, None))
+    begun.subscribed_topics()
+    begun.apply(GenerationBegun("g", 2, "range", 7_000, 95_000))
+    begun.subscribed_topics()
+    assert reads[-1] == [b"r", None]

@@ -2,7 +2,7 @@
 
 import random
 
-from penstock.machines.groups.deadlines import Deadlines
+from penstock.machines.groups.deadlines import _STALE, Deadlines
 
 
 class Truth:
@@ -51,6 +51,26 @@ def test_a_deadline_that_was_moved_back_and_forth_is_due_once() -> None:
         truth.move("a", deadline_ms)
     assert truth.deadlines.earliest() == 10
     assert truth.deadlines.due(10) == ["a"]
+
+
+def test_deadlines_that_only_come_earlier_leave_no_heap_of_old_ones() -> None:
+    truth = Truth()
+    for deadline_ms in range(10_000, 0, -1):
+        truth.move("a", deadline_ms)
+    assert len(truth.deadlines._heap) <= 2 + _STALE
+    assert truth.deadlines.due(1) == ["a"]
+
+
+def test_groups_that_are_gone_leave_nothing() -> None:
+    truth = Truth()
+    truth.move("kept", 5)
+    for number in range(10_000):
+        truth.move(f"g{number}", 10)
+        del truth.true[f"g{number}"]
+        truth.deadlines.drop(f"g{number}")
+    assert truth.deadlines._not_before == {"kept": 5}
+    assert len(truth.deadlines._heap) <= 2 + _STALE
+    assert truth.deadlines.due(20) == ["kept"]
 
 
 def test_nothing_to_do_is_no_deadline() -> None:

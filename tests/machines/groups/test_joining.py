@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.machines.groups.transcript import check
+from penstock.machines.groups.settings import GroupSettings
+from tests.machines.groups.transcript import Player, check
 
 
 def test_a_dynamic_member_is_given_an_id_and_joins_with_it() -> None:
@@ -85,6 +86,8 @@ def test_an_id_that_was_given_out_expires() -> None:
         a! MEMBER_ID_REQUIRED a-1
         none -> Empty
         > wait 11s
+        log group g gone
+        Empty -> none
         > join a
         a: UNKNOWN_MEMBER_ID a-1
         """
@@ -548,3 +551,114 @@ def test_protocol_types_other_than_consumer_are_served_alike() -> None:
         g connect Stable classic
         """
     )
+
+
+LONG = "n" * 1_025
+
+
+@pytest.mark.parametrize(
+    "said",
+    [f"instance={LONG}", f"type={LONG}", f"protocols={LONG}", f"protocols={'range,' * 17}", f"raw={'x' * 5_001}"],
+)
+def test_what_the_log_could_not_keep_of_a_member_is_refused_at_the_door(said: str) -> None:
+    check(
+        f"""
+        > join a {said}
+        a! INVALID_REQUEST
+        > list
+        """,
+        max_record_bytes=10_000,
+    )
+
+
+def test_a_client_id_of_any_length_makes_a_member_id_that_can_be_kept() -> None:
+    client = "c" * 32_767
+    name = "c" * 249
+    check(
+        f"""
+        > join {client} v=3
+        log group g -/- generation 0 leader - []
+        none -> PreparingRebalance
+        > wait 3s
+        {client}: joined as {name}-1, generation 1, leader {name}-1, range, members {name}-1
+        PreparingRebalance -> CompletingRebalance
+        > sync {client} plan={client}:all
+        log group g consumer/range generation 1 leader {name}-1 [{name}-1:all]
+        {client}: plan all
+        CompletingRebalance -> Stable
+        """
+    )
+
+
+def test_a_member_that_says_more_than_the_groups_record_holds_is_refused_and_the_others_notice_nothing() -> None:
+    check(
+        f"""
+        > join a v=3
+        log group g -/- generation 0 leader - []
+        none -> PreparingRebalance
+        > join b raw={"x" * 4_000} v=3
+        > wait 6s
+        a: joined as a-1, generation 1, leader a-1, range, members a-1 b-1
+        b: joined as b-1, generation 1, leader a-1, range
+        PreparingRebalance -> CompletingRebalance
+        > sync b
+        > join c raw={"x" * 4_000} v=3
+        c: GROUP_MAX_SIZE_REACHED
+        > join c raw={"x" * 4_000}
+        c: GROUP_MAX_SIZE_REACHED
+        > join c instance=one raw={"x" * 4_000}
+        c: GROUP_MAX_SIZE_REACHED
+        > sync a plan=a:x,b:y
+        log group g consumer/range generation 1 leader a-1 [a-1:x b-1:y]
+        b: plan y
+        a: plan x
+        CompletingRebalance -> Stable
+        > join a raw={"x" * 4_000}
+        a: GROUP_MAX_SIZE_REACHED a-1
+        > beat b
+        b! NONE
+        """,
+        max_record_bytes=10_000,
+    )
+
+
+def test_a_member_that_says_no_more_than_before_may_say_it_however_low_the_limit_is_now() -> None:
+    check(
+        f"""
+        > join a raw={"x" * 4_000} v=3
+        log group g -/- generation 0 leader - []
+        none -> PreparingRebalance
+        > wait 3s
+        a: joined as a-1, generation 1, leader a-1, range, members a-1
+        PreparingRebalance -> CompletingRebalance
+        > limit max_record_bytes=1000
+        > join a raw={"x" * 500}
+        a: joined as a-1, generation 2, leader a-1, range, members a-1
+        """,
+        max_record_bytes=10_000,
+    )
+
+
+def test_an_invited_member_is_measured_when_it_comes() -> None:
+    check(
+        f"""
+        > join a v=3 raw={"x" * 4_000}
+        log group g -/- generation 0 leader - []
+        none -> PreparingRebalance
+        > join b
+        b! MEMBER_ID_REQUIRED b-1
+        > join b raw={"x" * 4_000}
+        b: GROUP_MAX_SIZE_REACHED b-1
+        > join b raw={"x" * 3_000}
+        """,
+        max_record_bytes=10_000,
+    )
+
+
+def test_a_negative_rebalance_timeout_is_no_time_at_all() -> None:
+    player = Player(GroupSettings(initial_rebalance_delay_ms=0))
+    player.play("> join a v=3 rebalance=-5s")
+    [member] = player.shard._groups["g"].members.values()
+    assert member.rebalance_timeout_ms == 0
+    player.play("> sync a plan=a:all")
+    assert player.lines[-2:] == ["a: plan all", "CompletingRebalance -> Stable"]

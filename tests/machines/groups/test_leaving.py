@@ -1,7 +1,20 @@
 """How members leave."""
 
+import sys
+
 import pytest
 
+from penstock.machines.groups.bounds import MAX_LEAVING
+from penstock.machines.groups.changes import Caller, Instant
+from penstock.machines.groups.records import GroupStored, StoredMember
+from penstock.machines.groups.settings import GroupSettings
+from penstock.machines.groups.shard import GroupShard
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.schemas.groups import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
 from tests.machines.groups.transcript import check
 
 
@@ -232,3 +245,58 @@ def test_a_new_group_that_everybody_leaves_is_empty_again_after_its_delay() -> N
         PreparingRebalance -> Empty
         """
     )
+
+
+def test_a_group_that_its_only_newcomer_leaves_before_it_came_is_gone() -> None:
+    check(
+        """
+        > join a
+        log group g -/- generation 0 leader - []
+        a! MEMBER_ID_REQUIRED a-1
+        none -> Empty
+        > leave a
+        log group g gone
+        a: NONE, a-1 NONE
+        Empty -> none
+        """
+    )
+
+
+def test_one_request_names_no_more_members_than_a_group_has() -> None:
+    shard = GroupShard(GroupSettings())
+    for count, code in ((MAX_LEAVING, ErrorCode.NONE), (MAX_LEAVING + 1, ErrorCode.INVALID_REQUEST)):
+        request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")] * count)
+        [reply] = shard.decide(request, Caller("a", 5, "c", "/127.0.0.1"), Instant(0, 0)).replies
+        assert isinstance(reply.response, LeaveGroupResponse)
+        assert reply.response.error_code == code
+        assert len(reply.response.members) == (0 if code else count)
+
+
+def test_thousands_who_leave_at_once_are_not_each_looked_at_for_each() -> None:
+    """Each of them is looked at a few times, whatever their number: what is counted is calls of functions."""
+    calls = []
+    for count in (200, 400):
+        shard, now = GroupShard(GroupSettings()), Instant(0, 0)
+        members = tuple(
+            StoredMember(f"c-{number}", None, "c", "/127.0.0.1", 60_000, 10_000, b"", b"") for number in range(count)
+        )
+        shard.apply(GroupStored("g", "consumer", 1, "range", "c-0", 0, members))
+        for change in shard.loaded(now).changes:
+            shard.apply(change, now)
+        leaving = [MemberIdentity(member_id=f"c-{number}") for number in range(count)]
+        decision = shard.decide(
+            LeaveGroupRequest(group_id="g", members=leaving), Caller("admin", 5, "c", "/127.0.0.1"), now
+        )
+        asked = 0
+
+        def count_calls(frame: object, event: str, argument: object) -> None:
+            nonlocal asked
+            asked += event == "call"
+
+        sys.setprofile(count_calls)
+        for change in decision.changes:
+            shard.apply(change, now)
+        sys.setprofile(None)
+        assert not shard._groups["g"].members
+        calls.append(asked)
+    assert calls[1] < 2.5 * calls[0]

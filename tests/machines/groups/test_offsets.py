@@ -2,7 +2,24 @@
 
 import pytest
 
-from tests.machines.groups.transcript import check
+from penstock.machines.groups.changes import Caller, DeleteGroup, Instant
+from penstock.machines.groups.records import OffsetCommitted, OffsetForgotten
+from penstock.machines.groups.responses import commit_refusal
+from penstock.machines.groups.settings import GroupSettings
+from penstock.machines.groups.shard import GroupShard
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.schemas.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from tests.machines.groups.transcript import WALL, check
+
+CALLER = Caller("admin", 9, "c", "/127.0.0.1")
+NOW = Instant(0, WALL)
 
 
 @pytest.mark.parametrize("version", range(2, 10))
@@ -468,3 +485,73 @@ def test_offsets_of_a_topic_that_is_deleted_are_gone() -> None:
         admin: u-0=7
         """
     )
+
+
+def test_a_commit_that_is_kept_for_ever_is_kept_until_the_end_of_time_and_one_for_no_time_is_over_at_once() -> None:
+    """The largest number that the wire has, and a negative one that is not -1."""
+    end = 0x7FFF_FFFF_FFFF_FFFF
+    check(
+        f"""
+        > commit v=4 t-0=5 keep={end}ms
+        log offset g t-0 = 5 until +{end - WALL}ms
+        admin: t-0 NONE
+        none -> Empty
+        > commit v=2 t-1=5 keep=-{end}ms
+        log offset g t-1 = 5 until +0ms
+        admin: t-1 NONE
+        > wait 10m
+        log offset g t-1 gone
+        > fetch t-0 t-1
+        admin: t-0=5 t-1=-1
+        """
+    )
+
+
+def test_metadata_has_to_fit_every_version_of_a_reply_whatever_the_broker_allows() -> None:
+    check(
+        f"""
+        > commit v=9 t-0=5 meta={"m" * 32_768}
+        admin: t-0 OFFSET_METADATA_TOO_LARGE
+        > commit v=9 t-0=5 meta={"m" * 32_767}
+        log offset g t-0 = 5
+        admin: t-0 NONE
+        none -> Empty
+        """,
+        offset_metadata_max_bytes=100_000,
+    )
+
+
+def test_a_negative_offset_is_kept_as_kafka_keeps_it() -> None:
+    check(
+        """
+        > commit t-0=-5
+        log offset g t-0 = -5
+        admin: t-0 NONE
+        none -> Empty
+        """
+    )
+
+
+def test_more_offsets_than_any_batch_holds_are_refused_without_a_look_at_each() -> None:
+    partitions = [OffsetCommitRequestPartition()] * 1_001
+    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)])
+    shard = GroupShard(GroupSettings(max_record_bytes=58_000))
+    decision = shard.decide(request, CALLER, NOW)
+    assert not decision.changes
+    assert decision.replies[0].response == commit_refusal(request, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+    request.topics[0].partitions = partitions[1:]
+    assert len(shard.decide(request, CALLER, NOW).changes) == 1_000
+
+
+@pytest.mark.parametrize("by", ["offset delete", "group delete"])
+def test_offsets_that_are_deleted_need_not_fit_one_batch(by: str) -> None:
+    shard = GroupShard(GroupSettings())
+    for index in range(3):
+        shard.apply(OffsetCommitted("g", "t", index, 5, -1, "", WALL))
+    partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in range(3)]
+    topic = OffsetDeleteRequestTopic(name="t", partitions=partitions)
+    request = OffsetDeleteRequest(group_id="g", topics=[topic]) if by == "offset delete" else DeleteGroup("g")
+    decision = shard.decide(request, CALLER, NOW)
+    assert decision.may_be_split
+    # The group itself goes last, so that what is done of it can be done again.
+    assert decision.changes[:3] == tuple(OffsetForgotten("g", "t", index) for index in range(3))

@@ -56,6 +56,16 @@ def test_a_refused_commit_says_so_for_each_partition() -> None:
     assert (response.topics[0].name, response.topics[0].topic_id) == ("t", bytes(range(16)))
 
 
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
+def test_what_the_log_has_no_room_for_has_kafkas_codes(request_: Request) -> None:
+    if isinstance(request_, OffsetCommitRequest):
+        request_.topics = [OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition()])]
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    else:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    assert refusal(request_, ErrorCode.MESSAGE_TOO_LARGE) == refusal(request_, code)
+
+
 def test_while_groups_are_loading_a_heartbeat_is_told_that_all_is_well() -> None:
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert refusal(HeartbeatRequest(group_id="g"), loading) == HeartbeatResponse(error_code=ErrorCode.NONE)

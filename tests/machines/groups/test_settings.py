@@ -16,6 +16,7 @@ from penstock.machines.groups.settings import GroupSettings
         ("offsets_retention_ms", "offsets.retention.minutes", 60_000),
         ("offsets_retention_check_interval_ms", "offsets.retention.check.interval.ms", 1),
         ("offset_metadata_max_bytes", "offset.metadata.max.bytes", 1),
+        ("max_record_bytes", "message.max.bytes", 1),
     ],
 )
 def test_the_default_is_that_of_the_config(setting: str, config: str, unit: int) -> None:

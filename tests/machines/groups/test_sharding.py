@@ -2,6 +2,8 @@
 
 import pytest
 
+from penstock.machines.groups import sharding
+from penstock.machines.groups.bounds import NAME_BYTES
 from penstock.machines.groups.sharding import OFFSETS_TOPIC, java_hash, partition_for
 
 # Printed by Java: the string's hashCode, and Kafka's choice among 50 and among 7 partitions.
@@ -26,6 +28,21 @@ def test_a_group_lies_in_the_partition_that_kafka_would_choose(group: str, numbe
 
 def test_half_a_character_is_no_obstacle() -> None:
     assert java_hash("\ud83d") == 0xD83D
+
+
+def test_what_is_no_name_is_neither_hashed_nor_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+
+    def counted(text: str) -> int:
+        hashed.append(text)
+        return 7
+
+    monkeypatch.setattr(sharding, "java_hash", counted)
+    before = sharding._partition_for.cache_info().currsize
+    assert partition_for("x" * (NAME_BYTES + 1), 50) == 0
+    assert not hashed
+    assert sharding._partition_for.cache_info().currsize == before
+    assert partition_for("x" * NAME_BYTES, 49) == 7
 
 
 def test_the_topic_has_kafkas_name() -> None:

@@ -4,7 +4,7 @@ from struct import pack
 
 import pytest
 
-from penstock.machines.groups.subscription import subscribed_topics
+from penstock.machines.groups.subscription import MAX_TOPICS, subscribed_topics
 from penstock.protocol import codec
 from penstock.protocol.schemas.embedded import ConsumerProtocolSubscription
 
@@ -32,3 +32,10 @@ def test_nobody_subscribes_to_nothing() -> None:
 )
 def test_one_member_that_is_not_understood_makes_all_unknown(metadata: bytes | None) -> None:
     assert subscribed_topics([said("a"), metadata]) is None
+
+
+def test_of_more_topics_than_are_kept_none_is_known() -> None:
+    half = [f"a{number}" for number in range(MAX_TOPICS // 2)]
+    other = [f"b{number}" for number in range(MAX_TOPICS // 2)]
+    assert subscribed_topics([said(*half), said(*half), said(*other)]) == frozenset(half + other)
+    assert subscribed_topics([said(*half), said(*other), said("c")]) is None

@@ -273,3 +273,72 @@ def test_an_empty_group_knows_no_member() -> None:
         a: UNKNOWN_MEMBER_ID
         """
     )
+
+
+def test_a_plan_that_the_groups_record_does_not_hold_is_refused_and_its_leader_may_bring_another() -> None:
+    check(
+        f"""
+        > join a v=3
+        log group g -/- generation 0 leader - []
+        none -> PreparingRebalance
+        > join b v=3
+        > wait 6s
+        a: joined as a-1, generation 1, leader a-1, range, members a-1 b-1
+        b: joined as b-1, generation 1, leader a-1, range
+        PreparingRebalance -> CompletingRebalance
+        > sync b
+        > sync a plan=a:{"x" * 6_000},b:{"y" * 6_000}
+        a: UNKNOWN_SERVER_ERROR
+        > sync a plan=a:x,b:y
+        log group g consumer/range generation 1 leader a-1 [a-1:x b-1:y]
+        b: plan y
+        a: plan x
+        CompletingRebalance -> Stable
+        """,
+        max_record_bytes=10_000,
+    )
+
+
+def test_a_leader_that_brings_no_plan_that_fits_goes_in_the_end() -> None:
+    check(
+        f"""
+        > join a v=3
+        log group g -/- generation 0 leader - []
+        none -> PreparingRebalance
+        > join b v=3
+        > wait 6s
+        a: joined as a-1, generation 1, leader a-1, range, members a-1 b-1
+        b: joined as b-1, generation 1, leader a-1, range
+        PreparingRebalance -> CompletingRebalance
+        > sync b
+        > sync a plan=b:{"y" * 12_000}
+        a: UNKNOWN_SERVER_ERROR
+        > beat a
+        a! NONE
+        > wait 11s
+        b: REBALANCE_IN_PROGRESS
+        CompletingRebalance -> PreparingRebalance
+        > join b
+        b: joined as b-1, generation 2, leader b-1, range, members b-1
+        PreparingRebalance -> CompletingRebalance
+        """,
+        max_record_bytes=10_000,
+    )
+
+
+def test_a_follower_cannot_have_a_large_plan_kept_while_it_waits() -> None:
+    check(
+        f"""
+        > join a v=3
+        log group g -/- generation 0 leader - []
+        none -> PreparingRebalance
+        > join b v=3
+        > wait 6s
+        a: joined as a-1, generation 1, leader a-1, range, members a-1 b-1
+        b: joined as b-1, generation 1, leader a-1, range
+        PreparingRebalance -> CompletingRebalance
+        > sync b plan=nobody:{"x" * 12_000}
+        b: UNKNOWN_SERVER_ERROR
+        """,
+        max_record_bytes=10_000,
+    )

@@ -3,17 +3,19 @@
 import random
 import tracemalloc
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
 
-from penstock.protocol.batch import CODEC_BITS, HEADER, read_header, split, stamp_crc
+from penstock.protocol.batch import CODEC_BITS, HEADER, BatchHeader, read_header, split, stamp, stamp_crc
 from penstock.protocol.columns import ALL_COLUMNS, Impl, decode, decode_pieces, kernels_numpy
 from penstock.protocol.compression import Codec, compress
 from penstock.protocol.control import ControlType, build_end_marker
 from penstock.protocol.errors import DecodeError
 from penstock.protocol.records import NewRecord, Record, build, iterate
 from penstock.protocol.varint import varint, varlong
+from tests.hostile import poison
 from tests.protocol.columns.samples import (
     IMPLEMENTATIONS,
     NOW,
@@ -33,6 +35,16 @@ pytestmark = pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 def few(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """NumPy takes the headers of so few records one by one, those of more together; both ways shall be gone."""
     return lambda number: monkeypatch.setattr(kernels_numpy, "_FEW_HEADERS", number)
+
+
+@lru_cache(maxsize=1)
+def large_batches(codec: Codec) -> tuple[bytes, list[Record]]:
+    """Made once for all implementations, and what iterating gives."""
+    chance = random.Random(codec)
+    many = [NewRecord(b"v" * chance.choice((5, 6, 100)), timestamp=NOW + at) for at in range(30_000)]
+    same = [NewRecord(b"v" * 90, key=b"k", timestamp=NOW + at // 100) for at in range(30_000)]
+    data = bytes(build(many, codec=codec)) + bytes(build(same, codec=codec, base_offset=30_000))
+    return data, [record for _, record in expected(data)]
 
 
 class TestEquality:
@@ -78,12 +90,9 @@ class TestEquality:
 
     @pytest.mark.parametrize("codec", Codec)
     def test_large_batches_of_records_of_one_length_and_of_many(self, impl: Impl, codec: Codec) -> None:
-        chance = random.Random(codec)
-        many = [NewRecord(b"v" * chance.choice((5, 6, 100)), timestamp=NOW + at) for at in range(30_000)]
-        same = [NewRecord(b"v" * 90, key=b"k", timestamp=NOW + at // 100) for at in range(30_000)]
-        data = bytes(build(many, codec=codec)) + bytes(build(same, codec=codec, base_offset=30_000))
+        data, wanted = large_batches(codec)
 
-        assert records(decode(data, impl=impl)) == [record for _, record in expected(data)]
+        assert records(decode(data, impl=impl)) == wanted
 
     def test_a_length_written_longer_than_need_be_is_read(self, impl: Impl) -> None:
         """Kafka reads such numbers, and a run of records that are equal only in the first byte is no run."""
@@ -389,3 +398,61 @@ class TestDamage:
             assert tracemalloc.get_traced_memory()[1] <= 64 * len(payload)
         finally:
             tracemalloc.stop()
+
+
+def note_damage(told: list[int], seen: list[int], header: BatchHeader, view: memoryview, error: DecodeError) -> None:
+    """All that comes before it was seen, and nothing behind it."""
+    assert read_header(view) == header
+    assert max(seen, default=-1) < header.base_offset
+    told.append(header.base_offset)
+
+
+def test_batches_that_cannot_be_read_are_left_out_and_told_in_their_order(impl: Impl) -> None:
+    chance = random.Random(1)
+    for _ in range(20):
+        log, good, broken, offset = bytearray(), list[int](), list[int](), 0
+        for _ in range(chance.randint(1, 30)):
+            name = chance.choice(list(poison.KINDS)) if chance.random() < 0.2 else None
+            if name == "zstd bomb":
+                name = "garbage"
+            data = bytearray(poison.good(codec=chance.choice(list(Codec))) if name is None else poison.KINDS[name]())
+            stamp(data, offset, 0)
+            end = read_header(data).next_offset
+            if name is None:
+                good += range(offset, end)
+            else:
+                broken.append(offset)
+            log += data
+            offset = end
+        told: list[int] = []
+        seen: list[int] = []
+
+        pieces = decode_pieces(
+            bytes(log),
+            on_corrupt=partial(note_damage, told, seen),
+            piece_bytes=chance.choice([100, 1 << 20]),
+            impl=impl,
+        )
+        for piece in pieces:
+            assert piece.offset is not None
+            seen += piece.offset.tolist()
+            assert piece.next_offset > max(seen, default=-1)
+        assert (seen, told) == (good, broken)
+
+
+def test_who_raises_at_a_batch_that_cannot_be_read_has_had_all_before_it(impl: Impl) -> None:
+    log = bytearray()
+    for offset, data in ((0, poison.good()), (3, poison.good()), (6, poison.garbage()), (9, poison.good())):
+        stamped = bytearray(data)
+        stamp(stamped, offset, 0)
+        log += stamped
+
+    def refuse(header: BatchHeader, view: memoryview, error: DecodeError) -> None:
+        raise LookupError(header.base_offset)
+
+    pieces = decode_pieces(bytes(log), on_corrupt=refuse, impl=impl)
+    first = next(pieces)
+    assert first.offset is not None
+    assert (first.offset.tolist(), first.next_offset) == (list(range(6)), 6)
+    with pytest.raises(LookupError, match="6"):
+        next(pieces)

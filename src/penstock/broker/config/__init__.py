@@ -1,4 +1,4 @@
-"""What a broker and its topics can be told: tables of configs, their typed values, and where they come from."""
+"""This room holds the configs of brokers and topics: their tables, their typed values, and where they come from."""
 
 from penstock.broker.config.typed import BrokerConfig, TopicConfig
 from penstock.broker.config.values import ConfigError

@@ -1,4 +1,4 @@
-"""All configs of a broker, by family and by name."""
+"""The broker's table lists all configs of a broker, by family and by name."""
 
 from typing import Final
 
@@ -51,6 +51,7 @@ ORDERED: Final[tuple[tuple[str, str], ...]] = (
 
 KAFKA_DEFAULTS: Final[dict[str, str]] = {
     "controller.listener.names": "must be set",
+    "default.replication.factor": "1",
     "listeners": "PLAINTEXT://:9092",
     "log.dir": "/tmp/kafka-logs",
     "node.id": "must be set",

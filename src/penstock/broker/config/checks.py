@@ -1,4 +1,4 @@
-"""What the configs of a broker must be together, once each of them is right by itself."""
+"""These checks refuse configs that are right one by one and wrong together."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Configs of who a broker is, what topics are made of, and how they are replicated."""
+"""These configs say who a broker is, what topics are made of, and how they are replicated."""
 
 from typing import Final
 
@@ -29,23 +29,35 @@ CLUSTER_CONFIGS: Final[tuple[ConfigKey, ...]] = (
         "The older name of node.id. If both are set, they are equal."),
     row("broker.rack", STRING, None, ANY, READ_ONLY, WORKS,
         "Where this broker stands: replicas are spread over racks, and clients can read from a near one."),
+    row("zookeeper.connect", STRING, None, ANY, READ_ONLY, WORKS,
+        "The ZooKeeper in which a cluster keeps its metadata, as host:port,host:port/path; every broker of the cluster "
+        "names the same path. Not set: the broker is alone, and keeps its metadata in the data folder."),
+    row("zookeeper.session.timeout.ms", INT, 6 * SECOND_MS, at_least(1), READ_ONLY, WORKS,
+        "A broker that the metadata store does not hear from for this long counts as dead."),
+    row("penstock.metadata.socket", STRING, None, ANY, READ_ONLY, WORKS,
+        "The Unix socket of the process that keeps the metadata of several brokers on one host. penstock serve "
+        "--processes sets it."),
 
     row("num.partitions", INT, 1, at_least(1), READ_ONLY, WORKS,
         "How many partitions a topic gets if its creator does not say."),
-    row("default.replication.factor", INT, 1, at_least(1), READ_ONLY, WORKS,
-        "How many replicas a partition gets if the topic's creator does not say."),
+    row("penstock.max.partitions", INT, 50_000, at_least(1), READ_ONLY, WORKS,
+        "The most partitions of all topics together. Topics that would make them more are not created."),
+    row("default.replication.factor", INT, None, at_least(1), READ_ONLY, WORKS,
+        "How many replicas a partition gets if the topic's creator does not say; unset, three, or as many as there are "
+        "brokers, and one with penstock serve --processes, whose brokers share a disk."),
     row("auto.create.topics.enable", BOOLEAN, True, ANY, READ_ONLY, WORKS,
         "Whether a client that asks for a topic that does not exist, and lets it be created, gets it."),
     row("delete.topic.enable", BOOLEAN, True, ANY, READ_ONLY, WORKS,
         "Whether topics may be deleted."),
     row("min.insync.replicas", INT, 1, at_least(1), CLUSTER_WIDE, WORKS,
-        "How many replicas must be in sync for a produce request with acks=all to be accepted."),
+        "How many replicas must be in sync for a produce request with acks=all to be accepted; unset, two for topics "
+        "with three replicas or more. Set where a broker starts, it becomes a config of the topics that are created."),
     row("create.topic.policy.class.name", CLASS, None, ANY, READ_ONLY, IGNORED,
         "A Java class that may refuse new topics."),
     row("alter.config.policy.class.name", CLASS, None, ANY, READ_ONLY, IGNORED,
         "A Java class that may refuse changes of configs."),
 
-    row("replica.lag.time.max.ms", LONG, 30 * SECOND_MS, ANY, READ_ONLY, IGNORED,
+    row("replica.lag.time.max.ms", LONG, 30 * SECOND_MS, ANY, READ_ONLY, WORKS,
         "A follower that has not caught up with the leader for this long leaves the in-sync replicas."),
     row("replica.fetch.max.bytes", INT, MIB, at_least(0), READ_ONLY, IGNORED,
         "How much a follower asks for of each partition."),
@@ -69,13 +81,13 @@ CLUSTER_CONFIGS: Final[tuple[ConfigKey, ...]] = (
         "Threads that fetch from one other broker."),
     row("num.replica.alter.log.dirs.threads", INT, None, ANY, READ_ONLY, IGNORED,
         "Threads that move replicas between data folders."),
-    row("auto.leader.rebalance.enable", BOOLEAN, True, ANY, READ_ONLY, IGNORED,
+    row("auto.leader.rebalance.enable", BOOLEAN, True, ANY, READ_ONLY, WORKS,
         "Whether leadership returns by itself to the first replica of a partition."),
-    row("leader.imbalance.check.interval.seconds", LONG, 300, at_least(1), READ_ONLY, IGNORED,
+    row("leader.imbalance.check.interval.seconds", LONG, 300, at_least(1), READ_ONLY, WORKS,
         "How often it is checked whether leadership should return to first replicas."),
     row("unclean.leader.election.enable", BOOLEAN, False, ANY, CLUSTER_WIDE, IGNORED,
         "Whether a replica that lacks acknowledged records may lead when no other is left."),
-    row("controlled.shutdown.enable", BOOLEAN, True, ANY, READ_ONLY, IGNORED,
+    row("controlled.shutdown.enable", BOOLEAN, True, ANY, READ_ONLY, WORKS,
         "Whether a broker hands its leaderships over before it stops."),
     row("controller.socket.timeout.ms", INT, 30 * SECOND_MS, ANY, READ_ONLY, IGNORED,
         "How long the controller waits for a broker's answer."),

@@ -1,4 +1,4 @@
-"""Configs of what coordinators do: groups, committed offsets, producer ids, transactions, and queues (share groups)."""
+"""These configs govern coordinators: groups, committed offsets, producer ids, transactions, queues (share groups)."""
 
 from typing import Final
 
@@ -154,7 +154,7 @@ COORDINATOR_CONFIGS: Final[tuple[ConfigKey, ...]] = (
         "How long the offsets of a group without members are kept."),
     row("offsets.retention.check.interval.ms", LONG, 10 * MINUTE_MS, at_least(1), READ_ONLY, WORKS,
         "How often the broker looks for offsets to forget."),
-    row("offsets.commit.timeout.ms", INT, 5 * SECOND_MS, at_least(1), READ_ONLY, IGNORED,
+    row("offsets.commit.timeout.ms", INT, 5 * SECOND_MS, at_least(1), READ_ONLY, WORKS,
         "How long a commit of offsets waits for its replicas."),
     row("offsets.load.buffer.size", INT, 5 * MIB, at_least(1), READ_ONLY, IGNORED,
         "How much is read at once when committed offsets are loaded."),

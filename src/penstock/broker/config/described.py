@@ -1,7 +1,7 @@
-"""Configs as DescribeConfigs shows them: value, where it comes from, and what would count if that were taken away."""
+"""A described config is what DescribeConfigs shows: a value, the layer that sets it, and the values of layers below."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -34,7 +34,7 @@ class SourcedValue:
 
 @dataclass(slots=True, frozen=True)
 class DescribedConfig:
-    """`synonyms` begins with what the value was taken from."""
+    """A config with its value; `synonyms` begins with the layer that the value was taken from."""
 
     name: str
     value: str | None
@@ -58,7 +58,7 @@ def topic_config_names() -> list[str]:
 
 def describe_broker_config(config: BrokerConfig, name: str) -> DescribedConfig:
     key = broker_config_key(name)
-    # Two names for one number, whichever of them was set.
+    # These are two names for one number, either of which may be set.
     names = (name, *(other for other in _IDS if other != name)) if name in _IDS else (name,)
     synonyms = tuple(_synonyms(config, names))
     return DescribedConfig(
@@ -91,8 +91,14 @@ def describe_topic_config(config: TopicConfig, broker: BrokerConfig, name: str) 
     )
 
 
+def describe_default(described: DescribedConfig, value: int) -> DescribedConfig:
+    """A config that is not set, with the default that it has in this cluster."""
+    default = SourcedValue(described.name, str(value), ConfigSource.DEFAULT)
+    return replace(described, value=default.value, source=default.source, synonyms=(default,))
+
+
 def _synonyms(config: BrokerConfig, names: tuple[str, ...]) -> Iterator[SourcedValue]:
-    """In the order in which they count."""
+    """The layers that set a config, in the order in which they count."""
     layers = (
         (ConfigSource.DYNAMIC_BROKER, config.broker),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.cluster),

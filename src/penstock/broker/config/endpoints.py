@@ -1,7 +1,7 @@
-"""Where a broker listens, and what it tells clients to connect to."""
+"""Endpoints say where a broker listens, and which addresses it gives to clients."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
@@ -58,7 +58,7 @@ def parse_listeners(values: Mapping[str, ConfigValue]) -> tuple[Endpoint, ...]:
 
 
 def parse_advertised(values: Mapping[str, ConfigValue], listeners: Sequence[Endpoint]) -> tuple[Endpoint, ...] | None:
-    """What `advertised.listeners` says, None if it is not set."""
+    """The endpoints of `advertised.listeners`; None if it is not set."""
     if values["advertised.listeners"] is None:
         return None
     endpoints = _without_controllers(_parse("advertised.listeners", values["advertised.listeners"]), values)
@@ -73,11 +73,40 @@ def parse_advertised(values: Mapping[str, ConfigValue], listeners: Sequence[Endp
     return endpoints
 
 
+def parse_inter_broker_listener(
+    values: Mapping[str, ConfigValue], listeners: Sequence[Endpoint], advertised: Sequence[Endpoint] | None
+) -> str:
+    """The name of the listener that brokers use among each other."""
+    name = values["inter.broker.listener.name"]
+    known = [endpoint.name for endpoint in advertised or listeners]
+    if name is None:
+        return known[0]
+    assert isinstance(name, str)
+    if name.upper() not in known:
+        raise ConfigError(
+            "inter.broker.listener.name",
+            f"there is no listener {name} for other brokers to connect to, only {', '.join(known)}",
+            also=("listeners", "advertised.listeners"),
+        )
+    return name.upper()
+
+
 def parse_metrics_listener(values: Mapping[str, ConfigValue]) -> Endpoint | None:
-    """Where metrics are served, if they are."""
+    """The endpoint where metrics are served, if there is one."""
     text = values["penstock.metrics.listen"]
     assert isinstance(text, str)
     return replace(_parse_one("penstock.metrics.listen", text), name="HTTP") if text else None
+
+
+def open_listener_problem(listeners: Iterable[Endpoint]) -> str | None:
+    """Why a broker without authentication may not listen there unless its operator insists; None if it may."""
+    for listener in listeners:
+        if not listener.is_loopback:
+            return (
+                f"listening on {listener} would let anyone who can reach it in, as there is no authentication yet; "
+                "listen on 127.0.0.1, or say --insecure if the network is closed"
+            )
+    return None
 
 
 def advertise(endpoints: Sequence[Endpoint], *, bound_ports: Mapping[str, int], machine: str) -> tuple[Endpoint, ...]:

@@ -1,4 +1,4 @@
-"""Settings in a file: TOML if it is called so, else Kafka's properties."""
+"""A file of settings is read as TOML if its name says so, else as Kafka's properties."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ class Setting:
 
 
 def read_settings(path: Path) -> Iterator[Setting]:
-    """In the order of the file; `ConfigError` if it cannot be read."""
+    """The settings in the order of the file; `ConfigError` if it cannot be read."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -82,7 +82,7 @@ def _toml_text(name: str, value: object, source: str) -> str:
 
 
 def _toml_lines(text: str) -> dict[str, int]:
-    """On which line a name is set, as far as that can be told without a parser that says so."""
+    """The line on which each name is set, as far as that shows without a parser that reports lines."""
     lines: dict[str, int] = {}
     prefix = ""
     for number, line in enumerate(text.splitlines(), start=1):

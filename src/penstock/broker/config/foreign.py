@@ -1,6 +1,6 @@
-"""Configs of parts of Kafka that Penstock does not have: KRaft's quorum, tiered storage, Java plug-ins.
+"""These configs belong to parts of Kafka that Penstock lacks: KRaft's quorum, tiered storage, Java plug-ins.
 
-They are known so that a Kafka's own file of settings can be used as it is.
+The broker knows them so that Kafka's own file of settings can be used as it is.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Configs of listeners, connections, requests, quotas and metrics."""
+"""These configs govern listeners, connections, requests, quotas and metrics."""
 
 from typing import Final
 
@@ -40,8 +40,8 @@ NETWORK_CONFIGS: Final[tuple[ConfigKey, ...]] = (
         "Which security protocol each listener name stands for, as NAME:PROTOCOL pairs; only PLAINTEXT is built."),
     row("controller.listener.names", LIST, (), ITEMS, READ_ONLY, WORKS,
         "Listeners of a KRaft controller. They are not opened, because Penstock needs none."),
-    row("inter.broker.listener.name", STRING, None, ANY, READ_ONLY, IGNORED,
-        "The listener over which brokers talk to each other."),
+    row("inter.broker.listener.name", STRING, None, ANY, READ_ONLY, WORKS,
+        "The listener over which brokers talk to each other, the same for all brokers. Unset: the first one."),
     row("early.start.listeners", LIST, None, ITEMS, READ_ONLY, IGNORED,
         "Listeners that open before the authorizer is ready."),
 
@@ -72,10 +72,13 @@ NETWORK_CONFIGS: Final[tuple[ConfigKey, ...]] = (
         "Requests that may wait before the broker stops reading."),
     row("queued.max.request.bytes", LONG, -1, ANY, READ_ONLY, IGNORED,
         "Bytes of requests that may wait before the broker stops reading; -1 sets no limit."),
-    row("request.timeout.ms", INT, 30 * SECOND_MS, ANY, READ_ONLY, IGNORED,
-        "How long one broker waits for another's answer."),
+    row("request.timeout.ms", INT, 30 * SECOND_MS, ANY, READ_ONLY, WORKS,
+        "How long one broker waits for another's answer, at most: a client's own timeout may be shorter."),
     row("fetch.max.bytes", INT, 55 * MIB, at_least(1024), READ_ONLY, WORKS,
         "The most that one fetch returns, whatever it asks for. A larger first batch is returned all the same."),
+    row("penstock.reply.max.bytes", INT, 64 * MIB, at_least(MIB), READ_ONLY, WORKS,
+        "The most that one reply about many things holds, such as topics, groups or configs; fetches have a limit of "
+        "their own."),
     row("max.incremental.fetch.session.cache.slots", INT, 1000, at_least(0), READ_ONLY, WORKS,
         "How many fetch sessions are kept. A client without one names all its partitions in every fetch."),
     row("max.request.partition.size.limit", INT, 2000, at_least(1), READ_ONLY, IGNORED,

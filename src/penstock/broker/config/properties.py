@@ -1,4 +1,4 @@
-"""Java's format for properties, which Kafka's files of settings are written in.
+"""This parser reads Java's format for properties, which Kafka's files of settings are written in.
 
 `name=value`, `name: value` or `name value`; `#` and `!` begin a comment, and a backslash continues a line or escapes
 a character.
@@ -28,12 +28,12 @@ class PropertiesError(ValueError):
 
 
 def parse_properties(text: str) -> list[Property]:
-    """In the order of the file. A name that comes twice is there twice; in Java the last one counts."""
+    """The properties in the order of the file. A name that comes twice is there twice; in Java the last one counts."""
     return [_parse_line(line, number) for number, line in _logical_lines(text)]
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each with the number of its first line, without comments and empty ones, and with continued ones joined."""
+    """The lines, each with the number of its first line: continued ones joined, comments and empty ones left out."""
     joined, first, continued = "", 0, False
     for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         line = raw.lstrip(_BLANK)

@@ -1,4 +1,4 @@
-"""The words that the tables of configs are written in, so that a row is a line of facts and a sentence."""
+"""Rows give the tables of configs their words, so that a row is a line of facts and a sentence."""
 
 from typing import Final
 

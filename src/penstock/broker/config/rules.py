@@ -1,4 +1,4 @@
-"""The tables of configs as the controller asks for them: what is wrong with a change, and which configs are lists."""
+"""The rules answer the controller by the tables: what is wrong with a change, and which configs are lists."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from penstock.machines.cluster_records import ConfigResource
 
 @dataclass(slots=True)
 class TableRules:
-    """`machines.config_changes.ConfigRules` by the tables. `config` is the broker's present one."""
+    """Implements `machines.config_changes.ConfigRules` by the tables. `config` is the broker's present one."""
 
     config: BrokerConfig
 

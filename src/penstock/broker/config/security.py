@@ -1,4 +1,4 @@
-"""Configs of authentication, encryption and authorization. None has an effect: only PLAINTEXT listeners are built."""
+"""These configs govern authentication, encryption and authorization. None has an effect: only PLAINTEXT is built."""
 
 from typing import Final
 

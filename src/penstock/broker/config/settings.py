@@ -1,4 +1,4 @@
-"""Where a broker's settings come from: flags, -X, the environment, a file. The first of these that sets one counts."""
+"""A broker's settings come from flags, -X, the environment and a file; the first of these that sets one counts."""
 
 import os
 import sys
@@ -11,7 +11,12 @@ from penstock.broker.config.files import Setting, read_settings
 from penstock.broker.config.typed import BrokerConfig, broker_config_key
 from penstock.broker.config.values import ConfigError, near_name
 
-FLAGS: Final = {"--data-dir": "log.dirs", "--listen": "listeners", "--node-id": "node.id"}
+FLAGS: Final = {
+    "--data-dir": "log.dirs",
+    "--listen": "listeners",
+    "--node-id": "node.id",
+    "--zookeeper": "zookeeper.connect",
+}
 """The flags that are a setting by another name."""
 
 ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
@@ -26,7 +31,25 @@ def load_settings(
     config_file: Path | None,
 ) -> tuple[BrokerConfig, list[str]]:
     """The config of a broker, and warnings for its user. `flags` are those of `FLAGS` that were given, `overrides` the
-    arguments of -X. `ConfigError` tells where the wrong thing was set."""
+    arguments of -X. `ConfigError` says where the wrong value was set."""
+    settings, warnings = merge_settings(flags=flags, overrides=overrides, environ=environ, config_file=config_file)
+    values = with_data_directory({name: setting.value for name, setting in settings.items()}, environ)
+    try:
+        config = BrokerConfig.parse(values)
+    except ConfigError as error:
+        raise located(error, settings) from None
+    warnings.extend(_without_effect(config, settings))
+    return config, warnings
+
+
+def merge_settings(
+    *,
+    flags: Mapping[str, str],
+    overrides: Sequence[str],
+    environ: Mapping[str, str],
+    config_file: Path | None,
+) -> tuple[dict[str, Setting], list[str]]:
+    """The settings that count, by name, each right by itself, and warnings for their user."""
     warnings: list[str] = []
     layers = [
         _named([Setting(FLAGS[flag], value, flag) for flag, value in flags.items()], warnings),
@@ -37,16 +60,20 @@ def load_settings(
     settings = _merge(layers)
     for setting in settings.values():
         _check(setting)
-    values = {name: setting.value for name, setting in settings.items()}
-    if "log.dirs" not in values and "log.dir" not in values:
-        values["log.dir"] = str(default_data_directory(environ))
-    try:
-        config = BrokerConfig.parse(values)
-    except ConfigError as error:
-        source = next((settings[name].source for name in (error.name, *error.also) if name in settings), "")
-        raise ConfigError(error.name, error.reason, source=source) from None
-    warnings.extend(_without_effect(config, settings))
-    return config, warnings
+    return settings, warnings
+
+
+def located(error: ConfigError, settings: Mapping[str, Setting]) -> ConfigError:
+    """The error, with where the wrong value was set."""
+    source = next((settings[name].source for name in (error.name, *error.also) if name in settings), "")
+    return ConfigError(error.name, error.reason, source=source)
+
+
+def with_data_directory(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """These values, with the user's own data folder if they name none."""
+    if "log.dirs" in values or "log.dir" in values:
+        return dict(values)
+    return {**values, "log.dir": str(default_data_directory(environ))}
 
 
 def default_data_directory(environ: Mapping[str, str]) -> Path:
@@ -60,7 +87,7 @@ def default_data_directory(environ: Mapping[str, str]) -> Path:
 
 
 def _named(settings: Sequence[Setting] | Iterator[Setting], warnings: list[str]) -> dict[str, Setting]:
-    """By name; the last one counts, as it does in Java and on command lines."""
+    """The settings by name; the last one counts, as it does in Java and on command lines."""
     found: dict[str, Setting] = {}
     for setting in settings:
         earlier = found.get(setting.name)
@@ -71,8 +98,8 @@ def _named(settings: Sequence[Setting] | Iterator[Setting], warnings: list[str])
 
 
 def _merge(layers: Sequence[Mapping[str, Setting]]) -> dict[str, Setting]:
-    """`layers` begin with the one that counts most. What a layer says of a thing, under whichever of its names, hides
-    all that the lower ones say of it."""
+    """`layers` begin with the one that counts most. What a layer says of a config, under any of its names, hides all
+    that the lower ones say of it."""
     merged: dict[str, Setting] = {}
     for layer in layers:
         new = {name: setting for name, setting in layer.items() if not any(alias in merged for alias in _aliases(name))}
@@ -111,7 +138,7 @@ def _from_overrides(overrides: Sequence[str]) -> Iterator[Setting]:
 
 
 def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterator[Setting]:
-    """Only names of the table can be told from their variable, in which dots are underscores."""
+    """The settings in the environment. Dots are underscores there, so that only names of the table are recognized."""
     names = {_variable(name): name for name in BROKER_CONFIGS}
     # PENSTOCK_FLUSH is as good as PENSTOCK_PENSTOCK_FLUSH.
     names |= {variable.removeprefix(ENVIRONMENT_PREFIX): name for variable, name in names.items() if _is_ours(name)}

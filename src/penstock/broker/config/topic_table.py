@@ -1,4 +1,4 @@
-"""The configs of a topic. Most are a broker config of another name: it says what they are, and is their default."""
+"""The topic table lists the configs of a topic. Most take their facts and their default from a broker config."""
 
 from typing import Final
 
@@ -85,6 +85,7 @@ _ROWS: Final = (
     _like("max.compaction.lag.ms", Synonym("log.cleaner.max.compaction.lag.ms")),
 
     _like("penstock.flush", Synonym("penstock.flush")),
+    _like("penstock.validate", Synonym("penstock.validate")),
     _like("flush.messages", Synonym("log.flush.interval.messages")),
     _like("flush.ms", Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms"),
         allowed=at_least(0)),

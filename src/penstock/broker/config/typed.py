@@ -1,4 +1,4 @@
-"""The configs of a broker and of a topic, as typed values: `config.integer("log.segment.bytes")`."""
+"""Typed configs give the values of a broker and of a topic by name: `config.integer("log.segment.bytes")`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -9,16 +9,20 @@ from penstock.broker.config.endpoints import (
     Endpoint,
     advertise,
     parse_advertised,
+    parse_inter_broker_listener,
     parse_listeners,
     parse_metrics_listener,
 )
-from penstock.broker.config.rows import ANY, IGNORED, PASSWORD, READ_ONLY
+from penstock.broker.config.rows import ANY, IGNORED, KIB, PASSWORD, READ_ONLY
 from penstock.broker.config.topic_table import TOPIC_CONFIGS
 from penstock.broker.config.values import ConfigError, ConfigKey, ConfigValue, Range, Update, near_name
-from penstock.broker.topic_settings import TopicSettings
-from penstock.storage.compaction_state import CompactionConfig
-from penstock.storage.log import LogConfig
+from penstock.broker.partitions.topic_settings import TopicSettings
+from penstock.machines.cluster import MIN_ISR
+from penstock.machines.controller import DEFAULT, TopicDefaults
+from penstock.storage.log.compaction_state import CompactionConfig
+from penstock.storage.log.log import LogConfig
 
+MAX_INDEX_INTERVAL_BYTES: Final = 64 * KIB
 _NOTHING: Final[Mapping[str, str]] = {}
 _DEFAULTS: Final = {name: key.default for name, key in BROKER_CONFIGS.items()}
 
@@ -67,6 +71,7 @@ class BrokerConfig(_Values):
         "cluster",
         "broker",
         "listeners",
+        "inter_broker_listener",
         "metrics_listener",
         "topic_defaults",
         "_advertised",
@@ -95,6 +100,7 @@ class BrokerConfig(_Values):
         self.listeners: tuple[Endpoint, ...] = parse_listeners(self._values)
         self.metrics_listener: Endpoint | None = parse_metrics_listener(self._values)
         self._advertised = parse_advertised(self._values, self.listeners)
+        self.inter_broker_listener: str = parse_inter_broker_listener(self._values, self.listeners, self._advertised)
         self.topic_defaults: Mapping[str, ConfigValue] = {
             key.name: self._topic_default(key) for key in TOPIC_CONFIGS.values()
         }
@@ -129,13 +135,23 @@ class BrokerConfig(_Values):
             raise ConfigError("log.dirs", "is not set; say where the data lies")
         return tuple(dict.fromkeys(found))
 
+    @property
+    def creation_defaults(self) -> TopicDefaults:
+        """How many partitions and replicas a topic gets whose creator names no number. Brokers that share a host share
+        a disk, on which a second replica would be of no use."""
+        min_isr = self.integer(MIN_ISR) if MIN_ISR in self.static else None
+        is_on_one_disk = self["penstock.metadata.socket"] is not None
+        factor = self["default.replication.factor"] or (1 if is_on_one_disk else DEFAULT)
+        assert isinstance(factor, int)
+        return TopicDefaults(self.integer("num.partitions"), factor, min_isr)
+
     def advertised_listeners(self, *, bound_ports: Mapping[str, int], machine: str) -> tuple[Endpoint, ...]:
-        """What clients are told to connect to. `bound_ports` says which port a listener got that asked for any,
-        `machine` is the host of listeners that are open on every address."""
+        """The addresses that clients connect to. `bound_ports` has the port of a listener that asked for any, `machine`
+        is the host of listeners that are open on every address."""
         return advertise(self._advertised or self.listeners, bound_ports=bound_ports, machine=machine)
 
     def without_effect(self) -> Iterator[ConfigKey]:
-        """What was set before the start and changes nothing in this version."""
+        """The configs that were set before the start and change nothing in this version."""
         for name in self.static:
             key = broker_config_key(name)
             if not key.takes_effect(self._values[name]):
@@ -168,7 +184,7 @@ class TopicConfig(_Values):
         return self._own[name] if name in self._own else self._defaults[name]
 
     def log_config(self) -> LogConfig:
-        """What the logs of the topic's partitions go by."""
+        """The settings of the logs of the topic's partitions."""
         deletes = "delete" in self.strings("cleanup.policy")
         return LogConfig(
             segment_bytes=self.integer(
@@ -177,7 +193,8 @@ class TopicConfig(_Values):
             segment_ms=self.integer("segment.ms"),
             retention_bytes=self.integer("retention.bytes") if deletes else -1,
             retention_ms=self.integer("retention.ms") if deletes else -1,
-            index_interval_bytes=self.integer("index.interval.bytes"),
+            # Between two entries a look-up goes from batch to batch, while requests wait.
+            index_interval_bytes=min(self.integer("index.interval.bytes"), MAX_INDEX_INTERVAL_BYTES),
             compaction=self._compaction_config() if "compact" in self.strings("cleanup.policy") else None,
         )
 
@@ -190,7 +207,8 @@ class TopicConfig(_Values):
         )
 
     def settings(self) -> TopicSettings:
-        """What a partition of the topic looks up all the time."""
+        """The settings that a partition of the topic looks up all the time."""
+        needs_keys = "compact" in self.strings("cleanup.policy")
         return TopicSettings(
             log=self.log_config(),
             max_message_bytes=self.integer("max.message.bytes"),
@@ -198,7 +216,8 @@ class TopicConfig(_Values):
             timestamp_before_max_ms=self.integer("message.timestamp.before.max.ms"),
             timestamp_after_max_ms=self.integer("message.timestamp.after.max.ms"),
             deletes_old="delete" in self.strings("cleanup.policy"),
-            needs_keys="compact" in self.strings("cleanup.policy"),
+            needs_keys=needs_keys,
+            looks_inside=needs_keys or self.string("penstock.validate") == "records",
             min_insync_replicas=self.integer("min.insync.replicas"),
             flush_before_commit=self.string("penstock.flush") == "ack",
             hold_group=self.string("penstock.retention.hold.group"),
@@ -232,7 +251,7 @@ def broker_config_key(name: str) -> ConfigKey:
     if key is not None:
         return key
     if name.startswith(PLUGIN_PREFIXES):
-        # Nobody knows what is behind it, so it is treated like a secret.
+        # A plug-in's config may hold anything, so it is treated like a secret.
         return ConfigKey(name, PASSWORD, None, ANY, READ_ONLY, IGNORED, "A config of a plug-in or of one listener.")
     if name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].synonyms:
         hint = f"; it is a topic's name for {TOPIC_CONFIGS[name].synonyms[0].name}"

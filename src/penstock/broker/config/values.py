@@ -1,4 +1,4 @@
-"""What a config is: a name, a type, a default, the values it allows, and a sentence. Text goes in, values come out."""
+"""A config key parses and prints one config: it has a name, a type, a default, the values it allows, and a sentence."""
 
 import math
 import re
@@ -52,7 +52,7 @@ class Allowed(Protocol):
     """Which values a config takes, beyond what its type says. Its `str` is for the reference."""
 
     def problem(self, value: ConfigValue) -> str | None:
-        """What is wrong with the value, as the end of a sentence that begins with it."""
+        """The problem with a value, as the end of a sentence that begins with the value."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -98,7 +98,7 @@ class OneOf:
 
 @dataclass(slots=True, frozen=True)
 class ListOf:
-    """No choices: any items. None of them may be empty."""
+    """A list of the choices, or of any items if there are none. No item may be empty."""
 
     choices: tuple[str, ...] = ()
     may_be_empty: bool = True
@@ -111,7 +111,8 @@ class ListOf:
             return "has an empty item; remove the extra comma"
         for item in value:
             if self.choices and item not in self.choices:
-                return f"has {item!r}, which is none of {', '.join(self.choices)}{_hint(item, self.choices)}"
+                wrong = f"has {item!r}, which is none" if len(value) > 1 else "is none"
+                return f"{wrong} of {', '.join(self.choices)}{_hint(item, self.choices)}"
         return None
 
     def __str__(self) -> str:
@@ -121,7 +122,7 @@ class ListOf:
 
 @dataclass(slots=True, frozen=True)
 class Pattern:
-    """Text, or each item of a list, that matches an expression; `example` is what a user is told."""
+    """Text, or each item of a list, that matches an expression; `example` is shown to users."""
 
     expression: str
     example: str
@@ -169,7 +170,7 @@ class ConfigKey:
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is shown to nobody."""
+        """Whether the value is never shown."""
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> ConfigValue:
@@ -201,7 +202,7 @@ class ConfigKey:
 
 
 def near_name(name: str, names: Iterable[str]) -> str | None:
-    """Which of the names was probably meant."""
+    """The name that was probably meant."""
     from difflib import get_close_matches
 
     found = get_close_matches(name.lower(), list(names), n=1, cutoff=0.75)

@@ -1,31 +1,38 @@
-"""FindCoordinator 0 to 6: which broker to ask about a group. Transactions and share groups have none yet."""
+"""The handler of FindCoordinator 0 to 6 names the broker to ask about a group.
+
+Version 1 adds the type of the key, 4 asks for many keys at once (KIP-699), 5 allows a new error of transactions
+(KIP-890), and 6 adds share groups (KIP-932). Transactions and share groups have no coordinators yet.
+"""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from penstock.broker.call import Call
+from penstock.broker.network.call import Call
+from penstock.broker.pacing import Pace, Written
 from penstock.broker.router import Router
+from penstock.broker.services import Services
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schema import Message
 from penstock.protocol.schemas.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 router = Router()
 GROUP: Final = 0
+# The shard of a group is found by going over the letters of its name, of which there may be a thousand.
+_GROUP_ITEMS: Final = 5
 _KINDS: Final = {1: "transactions", 2: "share groups"}
 
 
 @router.handles(FindCoordinatorRequest, versions=(0, 6))
-async def find_coordinator(broker: "Broker", call: Call, request: FindCoordinatorRequest) -> Message:
-    keys = request.coordinator_keys if call.version >= 4 else [request.key]
+async def find_coordinator(services: Services, call: Call, request: FindCoordinatorRequest) -> Message | Written:
+    pace = services.pacing.pace(call)
+    # A group that is named twice is answered once.
+    keys = list(await pace.count(request.coordinator_keys)) if call.version >= 4 else [request.key]
     if request.key_type == GROUP:
-        found = await _find_groups(broker, call, keys)
+        found = await _find_groups(services, call, keys, pace)
     else:
         found = [_refused(key, ErrorCode.INVALID_REQUEST, _refusal(request.key_type)) for key in keys]
     if call.version >= 4:
-        return FindCoordinatorResponse(coordinators=found)
+        return await pace.reply(FindCoordinatorResponse(coordinators=found))
     [only] = found
     return FindCoordinatorResponse(
         error_code=only.error_code,
@@ -36,17 +43,18 @@ async def find_coordinator(broker: "Broker", call: Call, request: FindCoordinato
     )
 
 
-async def _find_groups(broker: "Broker", call: Call, groups: Sequence[str]) -> list[Coordinator]:
-    if broker.groups.leader_of("") is None:
-        # The first who looks for a group's coordinator has the topic made in which groups are kept.
-        refused = await broker.groups.create_topic()
+async def _find_groups(services: Services, call: Call, groups: Sequence[str], pace: Pace) -> list[Coordinator]:
+    if services.groups.leader_of("") is None:
+        # The first request for a group's coordinator has the topic made in which groups are kept.
+        refused = await services.groups.create_topic()
         if refused is not None:
             message = f"the topic that groups are kept in could not be made: {refused.message}"
             return [_refused(group, ErrorCode.COORDINATOR_NOT_AVAILABLE, message) for group in groups]
-    brokers = {node.broker_id: node for node in broker.advertised_brokers(call)}
+    brokers = {node.broker_id: node for node in services.advertised_brokers(call)}
     found = []
     for group in groups:
-        leader = broker.groups.leader_of(group)
+        await pace.spend(_GROUP_ITEMS)
+        leader = services.groups.leader_of(group)
         node = brokers.get(leader) if leader is not None else None
         if node is None:
             message = "no broker leads the partition that the group is kept in"
@@ -63,7 +71,7 @@ def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:
 
 
 def _refusal(key_type: int) -> str:
-    """Fatal, since these will not come however long a client tries."""
+    """The message of a fatal error, since a retry would not help."""
     if key_type in _KINDS:
         return f"{_KINDS[key_type]} are not offered by this broker yet"
     return f"there are no coordinators of type {key_type}"

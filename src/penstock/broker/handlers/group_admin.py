@@ -1,16 +1,23 @@
-"""ListGroups 0 to 5, DescribeGroups 0 to 6, DeleteGroups 0 to 2: what administrators ask about groups."""
+"""Handlers of ListGroups 0 to 5, DescribeGroups 0 to 6 and DeleteGroups 0 to 2 serve administrators of groups.
 
-from typing import TYPE_CHECKING, Any
+ListGroups filters by state from version 4 on (KIP-518) and by type from 5 on (KIP-848). DescribeGroups says what the
+client may do from 3 on (KIP-430), adds instance ids in 4 (KIP-345) and GROUP_ID_NOT_FOUND in 6 (KIP-1043).
+"""
 
-from penstock.broker.call import Call
-from penstock.broker.coordinator import State
-from penstock.broker.router import LATER, Router
+from typing import Final
+
+from penstock.broker.coordinators.coordinator import State
+from penstock.broker.network.call import Call
+from penstock.broker.pacing import Room, Written
+from penstock.broker.router import Router
+from penstock.broker.services import Services
 from penstock.machines.groups.changes import DeleteGroup, DescribeGroup
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schema import Message
 from penstock.protocol.schemas.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+    DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListedGroup,
@@ -18,53 +25,72 @@ from penstock.protocol.schemas.groups import (
     ListGroupsResponse,
 )
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 router = Router()
+# Bytes that a group and a member take in a reply beside what members sent.
+_GROUP_BYTES: Final = 200
+_MEMBER_BYTES: Final = 300
 
 
 @router.handles(ListGroupsRequest, versions=(0, 5))
-def list_groups(broker: "Broker", call: Call, request: ListGroupsRequest) -> Message:
-    """Those that this broker coordinates; who wants all asks all brokers."""
+async def list_groups(services: Services, call: Call, request: ListGroupsRequest) -> Message | Written:
+    """List the groups that this broker coordinates; a client that wants all asks all brokers."""
+    pace = services.pacing.pace(call)
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     groups = []
-    for shard in broker.groups.shards():
+    for shard in list(services.groups.shards()):
         machine = shard.machine
         if machine is None:
             if shard.state is State.STOPPED:
                 continue
-            # Better no list than one that lacks groups.
+            # An error is better than a list that lacks groups.
             return ListGroupsResponse(error_code=shard.refusal)
-        groups += [
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                group_state=group.state,
-                group_type=group.type,
-            )
-            for group in machine.groups()
-            if (not states or group.state.lower() in states) and (not types or group.type.lower() in types)
-        ]
-    return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
+        for group in machine.groups():
+            if (not states or group.state.lower() in states) and (not types or group.type.lower() in types):
+                groups.append(
+                    ListedGroup(
+                        group_id=group.group_id,
+                        protocol_type=group.protocol_type,
+                        group_state=group.state,
+                        group_type=group.type,
+                    )
+                )
+            await pace.spend()
+    return await pace.reply(ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups))
 
 
 @router.handles(DescribeGroupsRequest, versions=(0, 6))
-def describe_groups(broker: "Broker", call: Call, request: DescribeGroupsRequest) -> object:
-    def finish(described: list[Any]) -> None:
-        call.reply(DescribeGroupsResponse(groups=described))
+async def describe_groups(services: Services, call: Call, request: DescribeGroupsRequest) -> Message | Written:
+    pace = services.pacing.pace(call)
+    # A group that is named twice is answered once.
+    wanted = [(group, DescribeGroup(group)) for group in await pace.count(request.groups)]
+    described: list[DescribedGroup] = await services.groups.ask_each(wanted, call, pace)
+    room = Room(services.pacing.max_reply_bytes)
+    for number, group in enumerate(described):
+        if not room.take(_size(group)):
+            described[number] = _too_large(group)
+        await pace.spend(1 + len(group.members))
+    return await pace.reply(DescribeGroupsResponse(groups=described))
 
-    broker.groups.submit_each([(group, DescribeGroup(group)) for group in request.groups], call, finish)
-    return LATER
+
+def _size(group: DescribedGroup) -> int:
+    members = sum(
+        _MEMBER_BYTES + len(member.member_metadata) + len(member.member_assignment) for member in group.members
+    )
+    return _GROUP_BYTES + len(group.group_id) + members
+
+
+def _too_large(group: DescribedGroup) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group.group_id,
+        error_code=ErrorCode.POLICY_VIOLATION,
+        error_message="the reply would be larger than penstock.reply.max.bytes; describe fewer groups at a time",
+    )
 
 
 @router.handles(DeleteGroupsRequest, versions=(0, 2))
-def delete_groups(broker: "Broker", call: Call, request: DeleteGroupsRequest) -> object:
-    def finish(deleted: list[Any]) -> None:
-        call.reply(DeleteGroupsResponse(results=deleted))
-
+async def delete_groups(services: Services, call: Call, request: DeleteGroupsRequest) -> Message | Written:
+    pace = services.pacing.pace(call, to_the_end=True)
     # A group that is named twice can be deleted once.
-    names = dict.fromkeys(request.groups_names)
-    broker.groups.submit_each([(group, DeleteGroup(group)) for group in names], call, finish)
-    return LATER
+    wanted = [(group, DeleteGroup(group)) for group in await pace.count(request.groups_names)]
+    return await pace.reply(DeleteGroupsResponse(results=await services.groups.ask_each(wanted, call, pace)))

@@ -1,11 +1,16 @@
-"""DescribeLogDirs 1 to 4: what lies in the data folder, and how much; of compacted topics, for those who ask by a field
-of our own, also how much of that is clean."""
+"""The handler of DescribeLogDirs 1 to 4 reports what lies in the data folder, and how much.
 
-from typing import TYPE_CHECKING
+Version 3 adds an error for the whole, and 4 the size of the disk (KIP-827). A field of our own asks how much of
+compacted topics is clean.
+"""
 
-from penstock.broker.call import Call
-from penstock.broker.partition import Partition
+from collections.abc import Iterable
+
+from penstock.broker.network.call import Call
+from penstock.broker.pacing import Written
+from penstock.broker.partitions.partition import Partition
 from penstock.broker.router import Router
+from penstock.broker.services import Services
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schema import Message
 from penstock.protocol.schemas.log_dirs import (
@@ -16,33 +21,48 @@ from penstock.protocol.schemas.log_dirs import (
     DescribeLogDirsTopic,
 )
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 router = Router()
 
 
 @router.handles(DescribeLogDirsRequest, versions=(1, 4))
-def describe_log_dirs(broker: "Broker", call: Call, request: DescribeLogDirsRequest) -> Message:
-    if request.topics is None:
-        partitions = broker.partitions.all()
-    else:
-        asked = [broker.partitions.get(topic.topic, index) for topic in request.topics for index in topic.partitions]
-        partitions = [partition for partition in asked if isinstance(partition, Partition)]
-    topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for partition in partitions:
-        told = DescribeLogDirsPartition(
-            partition_index=partition.index, partition_size=partition.log.size, offset_lag=0
-        )
-        if request.compaction and (found := partition.dirtiness(broker.now_ms())) is not None:
-            told.clean_bytes, told.dirty_bytes = found.clean_bytes, found.dirty_bytes
-        topics.setdefault(partition.topic, []).append(told)
-    free, total = broker.disk_bytes()
+async def describe_log_dirs(services: Services, call: Call, request: DescribeLogDirsRequest) -> Message | Written:
+    pace = services.pacing.pace(call)
+    # A partition that is named twice is answered once.
+    topics: dict[str, dict[int, DescribeLogDirsPartition]] = {}
+    for partition in _asked(services, request):
+        if partition is None or partition.log.failure is not None:
+            # Its log is offline: as in Kafka, it is not among those that lie there.
+            continue
+        if partition.index not in topics.setdefault(partition.topic, {}):
+            topics[partition.topic][partition.index] = _described(services, partition, compaction=request.compaction)
+        await pace.spend()
+    code = ErrorCode.NONE
+    try:
+        free, total = services.disk.measure()
+    except OSError:
+        # The file system does not answer. Clients know -1 as unknown.
+        free = total = -1
+        code = ErrorCode.KAFKA_STORAGE_ERROR
     result = DescribeLogDirsResult(
-        error_code=ErrorCode.NONE,
-        log_dir=broker.data_path,
-        topics=[DescribeLogDirsTopic(name=name, partitions=found) for name, found in topics.items()],
+        error_code=code,
+        log_dir=services.config.log_dirs[0],
+        topics=[DescribeLogDirsTopic(name=name, partitions=list(found.values())) for name, found in topics.items()],
         total_bytes=total,
         usable_bytes=free,
     )
-    return DescribeLogDirsResponse(results=[result])
+    return await pace.reply(DescribeLogDirsResponse(results=[result]))
+
+
+def _asked(services: Services, request: DescribeLogDirsRequest) -> Iterable[Partition | None]:
+    if request.topics is None:
+        return services.partitions.replicas()
+    return (services.partitions.replica(topic.topic, index) for topic in request.topics for index in topic.partitions)
+
+
+def _described(services: Services, partition: Partition, *, compaction: bool) -> DescribeLogDirsPartition:
+    described = DescribeLogDirsPartition(
+        partition_index=partition.index, partition_size=partition.log.size, offset_lag=0
+    )
+    if compaction and (found := partition.dirtiness(services.now_ms())) is not None:
+        described.clean_bytes, described.dirty_bytes = found.clean_bytes, found.dirty_bytes
+    return described

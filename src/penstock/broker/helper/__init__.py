@@ -1,1 +1,1 @@
-"""The helper: a process beside the broker that does what loops over records in Python, out of the event loop's way."""
+"""The helper is a process beside the broker that loops over records in Python, out of the event loop's way."""

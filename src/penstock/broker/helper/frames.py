@@ -1,12 +1,14 @@
-"""What goes through the pipes between a broker and its helper: frames of four bytes of length and a msgpack message."""
+"""Frames carry orders and results between a broker and its helper: four bytes of length and a msgpack message."""
 
 from struct import Struct
 from typing import Final, TypeVar
 
 import msgspec
 
-MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
-"""A job names its files, and a result tells of one of them; both sides take a longer frame for a broken pipe."""
+MAX_ORDER_BYTES: Final = 128 * 1024 * 1024
+"""A job names its files or carries a batch, which may be as large as a request."""
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+"""A result tells of one file or one batch. Either side takes a longer frame for a broken pipe."""
 
 LENGTH: Final = Struct(">I")
 T = TypeVar("T")
@@ -21,7 +23,7 @@ class Order(msgspec.Struct, tag=True, frozen=True):
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True):
-    """To the helper: nobody wants the rest of it."""
+    """To the helper: the rest of the results is not wanted."""
 
     number: int
 
@@ -50,21 +52,22 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
 
 class FrameError(Exception):
-    """What came is no frame of ours."""
+    """The bytes that came are no frame of ours."""
 
 
 def write(message: msgspec.Struct) -> bytes:
     body = msgspec.msgpack.encode(message)
-    if len(body) > MAX_FRAME_BYTES:
-        raise FrameError(f"a message of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}; make the job smaller")
+    limit = MAX_ORDER_BYTES if isinstance(message, Order) else MAX_ANSWER_BYTES
+    if len(body) > limit:
+        raise FrameError(f"a message of {len(body)} bytes is over the limit of {limit}; make the job smaller")
     return LENGTH.pack(len(body)) + body
 
 
-def length(prefix: bytes) -> int:
-    """How many bytes follow the first four."""
+def length(prefix: bytes, limit: int) -> int:
+    """The number of bytes that follow the first four."""
     (size,) = LENGTH.unpack(prefix)
-    if size > MAX_FRAME_BYTES:
-        raise FrameError(f"a frame of {size} bytes is over the limit of {MAX_FRAME_BYTES}")
+    if size > limit:
+        raise FrameError(f"a frame of {size} bytes is over the limit of {limit}")
     return int(size)
 
 

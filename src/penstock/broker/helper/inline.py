@@ -1,4 +1,4 @@
-"""The helper of a broker whose files are in its own memory, where no other process could see them."""
+"""The inline helper serves a broker whose files are in its own memory, where no other process could see them."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -30,4 +30,4 @@ class InlineHelper:
                 await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """There is nothing to close: whoever runs a job stops it."""
+        """There is nothing to close: a caller that runs a job stops it."""

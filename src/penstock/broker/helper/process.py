@@ -1,4 +1,4 @@
-"""The loop's side of the helper process: started when there is a first job, started again when it has died."""
+"""The loop's side of the helper process starts it for the first job, and starts it again when it has died."""
 
 import asyncio
 import logging
@@ -19,15 +19,17 @@ from penstock.broker.helper.task import HelperDiedError, HelperError, J, JobFail
 log = logging.getLogger(__name__)
 
 TASKS_MODULE: Final = "penstock.broker.helper.tasks"
-# So many jobs may wait for the one that is under way.
+# Jobs that may wait for the one that is under way.
 MAX_WAITING: Final = 16
-# A job that is told to stop looks at that often; a helper that takes longer is killed.
+# A job looks often whether it has to stop; a helper that takes longer than this is killed.
 STOP_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 2.0
+# By default the helper takes the processor time that nothing else wants.
+NICENESS: Final = 10
 # After a death the next start waits, each time twice as long, until a job has come to its end.
 FIRST_REST_SECONDS: Final = 1.0
 LONGEST_REST_SECONDS: Final = 60.0
-# Of what it says on standard error only so much goes to the log.
+# Bytes of the helper's standard error that go to the log.
 MAX_LOG_LINES: Final = 200
 _PIPE_BYTES: Final = 64 * 1024
 
@@ -35,8 +37,9 @@ _PIPE_BYTES: Final = 64 * 1024
 class HelperProcess:
     """`run` jobs, then `close`. It never keeps the loop waiting: all that is awaited is the pipes."""
 
-    def __init__(self, tasks_module: str = TASKS_MODULE) -> None:
+    def __init__(self, tasks_module: str = TASKS_MODULE, *, niceness: int = NICENESS) -> None:
         self._tasks_module = tasks_module
+        self._niceness = niceness
         self._turn = asyncio.Lock()
         self._waiting = 0
         self._numbers = count(1)
@@ -49,16 +52,19 @@ class HelperProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The id of the process, while there is one."""
         return None if self._process is None else self._process.pid
 
     async def run(self, task: Task[J, R], job: J) -> AsyncGenerator[R, None]:
         await self._take_turn()
         try:
-            process, number = await self._running(), next(self._numbers)
+            number = next(self._numbers)
+            # A job that cannot be sent was never under way.
+            order = _frame(Order(number, task.name, msgspec.Raw(msgspec.msgpack.encode(job))))
+            process = await self._running()
             is_under_way = True
             try:
-                await self._send(process, Order(number, task.name, msgspec.Raw(msgspec.msgpack.encode(job))))
+                await self._send(process, order)
                 while True:
                     answer = await self._receive(process)
                     match answer:
@@ -74,7 +80,7 @@ class HelperProcess:
                             log.debug("a job failed", extra={"task": task.name, "traceback": answer.traceback})
                             raise JobFailedError(task.name, answer.kind, answer.error)
             finally:
-                # Whoever listened has left, or the helper has died: then there is nothing to cancel.
+                # The caller has stopped listening, or the helper has died: then there is nothing to cancel.
                 if is_under_way and self._process is process:
                     await self._cancel(process, number)
         finally:
@@ -112,7 +118,7 @@ class HelperProcess:
             raise HelperError("the broker is stopping")
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *command(self._tasks_module),
+                *command(self._tasks_module, self._niceness),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,
@@ -128,12 +134,8 @@ class HelperProcess:
         log.debug("helper started", extra={"pid": self._process.pid})
         return self._process
 
-    async def _send(self, process: Process, message: msgspec.Struct) -> None:
+    async def _send(self, process: Process, frame: bytes) -> None:
         assert process.stdin is not None
-        try:
-            frame = frames.write(message)
-        except FrameError as error:
-            raise HelperError(str(error)) from None
         try:
             process.stdin.write(frame)
             await process.stdin.drain()
@@ -143,7 +145,7 @@ class HelperProcess:
     async def _receive(self, process: Process) -> Result | Done | Failed:
         assert process.stdout is not None
         try:
-            size = frames.length(await process.stdout.readexactly(frames.LENGTH.size))
+            size = frames.length(await process.stdout.readexactly(frames.LENGTH.size), frames.MAX_ANSWER_BYTES)
             return frames.read_answer(await process.stdout.readexactly(size))
         except (EOFError, OSError):
             raise HelperDiedError(await self._died()) from None
@@ -151,10 +153,10 @@ class HelperProcess:
             raise HelperDiedError(f"{await self._died()}: {error}") from None
 
     async def _cancel(self, process: Process, number: int) -> None:
-        """Wait until the helper is no longer at it; one that does not listen is killed."""
+        """Wait until the helper has stopped the job; one that does not listen is killed."""
         try:
             async with asyncio.timeout(STOP_SECONDS):
-                await self._send(process, Cancel(number))
+                await self._send(process, _frame(Cancel(number)))
                 while isinstance(await self._receive(process), Result):
                     pass
         except HelperError:
@@ -165,7 +167,7 @@ class HelperProcess:
                 raise
 
     async def _died(self) -> str:
-        """Take note of it; returns what is known."""
+        """Take note of the helper's death; returns what is known of it."""
         process = self._process
         if process is None or self._is_closed:
             return "the helper process was stopped"
@@ -181,8 +183,8 @@ class HelperProcess:
         self._rest_seconds = min(max(FIRST_REST_SECONDS, self._rest_seconds * 2), LONGEST_REST_SECONDS)
 
     async def _end(self) -> None:
-        """Close its input, which ends it whatever it is at; kill it if that takes too long. Its pipes are read to
-        their ends, or they would stay open."""
+        """Close the helper's input, which ends it in the midst of a job; kill it if that takes too long. Its pipes are
+        read to their ends, or they would stay open."""
         process, self._process = self._process, None
         listening, self._listening = self._listening, None
         if process is None or process.stdin is None or process.stdout is None:
@@ -202,8 +204,8 @@ class HelperProcess:
             killing.cancel()
 
 
-def command(tasks_module: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "penstock.broker.helper.program", tasks_module]
+def command(tasks_module: str, niceness: int = NICENESS) -> list[str]:
+    return [sys.executable, "-P", "-m", "penstock.broker.helper.program", tasks_module, str(niceness)]
 
 
 def environment() -> dict[str, str]:
@@ -211,8 +213,15 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
 
 
+def _frame(message: msgspec.Struct) -> bytes:
+    try:
+        return frames.write(message)
+    except FrameError as error:
+        raise HelperError(str(error)) from None
+
+
 def _kill(process: Process) -> None:
-    # `process.kill` would look first whether it has ended, and take that news from asyncio, which waits for it.
+    # `process.kill` would first look whether the process has ended, and take that news from asyncio, which needs it.
     if process.returncode is None:
         try:
             os.kill(process.pid, signal.SIGKILL)

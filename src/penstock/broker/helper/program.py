@@ -1,9 +1,9 @@
-"""The program of the helper process: takes orders on standard input, carries them out, and answers on standard output.
+"""The helper's program takes orders on standard input, carries them out, and answers on standard output.
 
-    python -m penstock.broker.helper.program MODULE
+    python -m penstock.broker.helper.program MODULE NICENESS
 
-The module has a table `TASKS`. The process ends when its input does, in the midst of a job if need be: a broker that
-was killed leaves nobody behind.
+The module has a table `TASKS`; by its niceness the process gives way to others. The process ends when its input does,
+in the midst of a job if need be: a broker that was killed leaves no process behind.
 """
 
 import faulthandler
@@ -25,21 +25,19 @@ from penstock.broker.helper.frames import Cancel, Done, Failed, FrameError, Orde
 from penstock.broker.helper.task import Task
 from penstock.storage.files import RealFiles
 
-# It takes the processor time that nobody else wants.
-NICENESS: Final = 10
 COLLECT_AFTER: Final = 200_000
 
 
 def main() -> None:
-    # Whoever presses Ctrl-C, or stops a whole service, means the broker, which ends this process when it is done.
+    # Ctrl-C, or the stop of a whole service, is meant for the broker, which ends this process when it is done.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    os.nice(NICENESS)
+    os.nice(int(sys.argv[2]))
     # Its work makes many small objects and no cycles: looking for them took a third of its time.
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
     faulthandler.enable()
-    # What anybody prints goes to the broker's log, and not between the answers.
+    # Printed text goes to the broker's log, and not between the answers.
     answers = os.dup(1)
     os.dup2(2, 1)
     serve(0, answers, importlib.import_module(sys.argv[1]).TASKS)
@@ -70,10 +68,11 @@ class _Inbox:
         self.cancelled = -1
 
     def read_all(self) -> None:
-        """In a thread of its own, which waits for nearly all of its life."""
+        """Read orders in a thread of its own, which waits for nearly all of its life."""
         try:
             while True:
-                message = frames.read_order(self._read(frames.length(self._read(frames.LENGTH.size))))
+                size = frames.length(self._read(frames.LENGTH.size), frames.MAX_ORDER_BYTES)
+                message = frames.read_order(self._read(size))
                 if isinstance(message, Cancel):
                     self.cancelled = message.number
                 else:

@@ -1,4 +1,4 @@
-"""What a helper does for a broker: named tasks, each with the job that it is given and the results that it yields."""
+"""A helper carries out named tasks: each takes a job and yields results."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ class Task(Generic[J, R]):
 
 
 class Helper(Protocol):
-    """What the broker asks of it. It does one job at a time; the others wait, up to a bound."""
+    """Runs one job at a time for the broker; the others wait, up to a bound."""
 
     sleeps_alone: bool
-    """Whether a job that takes its time, for the sake of the disk, holds nobody else up."""
+    """Whether a job that takes its time, for the sake of the disk, holds no other job up."""
 
     restarts: int
     """How often it had to be started anew because it had died."""
 
     def run(self, task: Task[J, R], job: J) -> AsyncGenerator[R, None]:
-        """The results of a job as they come. Whoever stops listening closes the generator (`aclosing`); when that has
-        returned, nobody is at work on the job any more."""
+        """The results of a job as they come. A caller that stops listening closes the generator (`aclosing`); when that
+        has returned, the helper is no longer at work on the job."""
 
     async def close(self) -> None: ...
 

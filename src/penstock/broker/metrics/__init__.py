@@ -1,1 +1,1 @@
-"""What a broker counts while it works, and the page on which Prometheus reads it."""
+"""This room counts what a broker does, and serves the page on which Prometheus reads it."""

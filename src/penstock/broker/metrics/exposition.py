@@ -1,7 +1,7 @@
-"""Prometheus' text format, version 0.0.4: a family has a head, then a line for each of its series.
+"""This writer makes Prometheus' text format, version 0.0.4: a family has a head, then a line for each of its series.
 
-Written here and not by a package, because thousands of series have to be written a few at a time, and twenty times as
-fast, to hold nothing else up. The tests read it with Prometheus' own parser.
+No package writes it, because thousands of series have to be written a few at a time, and twenty times as fast, to hold
+nothing else up. The tests read it with Prometheus' own parser.
 """
 
 import math

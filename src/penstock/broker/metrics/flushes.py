@@ -1,4 +1,4 @@
-"""Flushes: how many rounds there were, how long each took, and how many logs it took care of."""
+"""The flush meter counts rounds of the flusher: how long each took, and how many logs it made durable."""
 
 from penstock.broker.metrics.histogram import POWERS, SECONDS, Histogram
 

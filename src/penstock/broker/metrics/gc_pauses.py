@@ -1,4 +1,4 @@
-"""How long the garbage collector holds everything up."""
+"""This meter measures how long the garbage collector holds everything up."""
 
 import gc
 from time import perf_counter
@@ -7,7 +7,7 @@ from penstock.broker.metrics.histogram import SECONDS, Histogram, RecentMax
 
 
 class GcPauses:
-    """From `start` to `close` the interpreter tells us of each collection."""
+    """Measures each garbage collection from `start` to `close`."""
 
     def __init__(self) -> None:
         self.seconds = Histogram(SECONDS)

@@ -1,29 +1,33 @@
-"""How far groups are behind: of those that this broker coordinates, in the partitions that it leads too."""
+"""Group lags say how far groups are behind: groups that this broker coordinates, in partitions that it leads. Of other
+partitions only what was committed is known here."""
 
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.broker.partition import Partition
+from penstock.broker.partitions.partition import Partition
 from penstock.protocol.batch import BatchHeader
+from penstock.protocol.error_codes import ErrorCode
 from penstock.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.services import Services
 
 SLICE_OFFSETS: Final = 100
-# A page has a bound, whatever is committed.
+# The committed offsets that a page has at most.
 MAX_OFFSETS: Final = 10_000
 
 
 class GroupLag(NamedTuple):
-    """`seconds` is None while it is unknown: the message is deleted, has no timestamp, or lies on the disk alone."""
+    """`messages` is None where another broker leads. `seconds` is None there, and while it is unknown: the message is
+    deleted, has no timestamp, or lies on the disk alone."""
 
     group: str
     topic: str
     partition: int
-    messages: int
-    seconds: float | None
+    committed: int
+    messages: int | None = None
+    seconds: float | None = None
 
 
 class GroupLags:
@@ -32,18 +36,21 @@ class GroupLags:
     def __init__(self) -> None:
         self._times: dict[tuple[str, str, int], tuple[int, int]] = {}
 
-    def slices(self, broker: "Broker") -> Iterator[list[GroupLag]]:
-        """All that is to tell, a little at a time."""
+    def slices(self, services: "Services") -> Iterator[list[GroupLag]]:
+        """All lags, a few at a time."""
         times: dict[tuple[str, str, int], tuple[int, int]] = {}
         lags: list[GroupLag] = []
-        for number, (group, topic, index, offset) in enumerate(islice(_committed(broker), MAX_OFFSETS), start=1):
-            partition = broker.partitions.get(topic, index)
+        for number, (group, topic, index, offset) in enumerate(islice(_committed(services), MAX_OFFSETS), start=1):
+            partition = services.partitions.get(topic, index)
             if isinstance(partition, Partition):
                 messages = max(0, partition.high_watermark - offset)
                 time_ms = self._time(partition, group, offset) if messages else None
                 if time_ms is not None:
                     times[group, topic, index] = offset, time_ms
-                lags.append(GroupLag(group, topic, index, messages, _seconds(messages, time_ms, broker.clock.now_ms())))
+                seconds = _seconds(messages, time_ms, services.now_ms())
+                lags.append(GroupLag(group, topic, index, offset, messages, seconds))
+            elif partition is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                lags.append(GroupLag(group, topic, index, offset))
             if number % SLICE_OFFSETS == 0:
                 yield lags
                 lags = []
@@ -57,7 +64,7 @@ class GroupLags:
         try:
             header = partition.log.find_cached(offset)
         except (OSError, StorageError):
-            # Whoever reads there will be told.
+            # A client that reads there gets the error.
             return None
         return None if header is None else first_timestamp(header)
 
@@ -69,10 +76,10 @@ def first_timestamp(header: BatchHeader) -> int | None:
     return timestamp if timestamp >= 0 else None
 
 
-def _committed(broker: "Broker") -> Iterator[tuple[str, str, int, int]]:
+def _committed(services: "Services") -> Iterator[tuple[str, str, int, int]]:
     """Group, topic, partition and offset of all commits. What is looked at is copied a group at a time, since groups
     go on while a page is written."""
-    for shard in list(broker.groups.shards()):
+    for shard in list(services.groups.shards()):
         machine = shard.machine
         if machine is None:
             continue

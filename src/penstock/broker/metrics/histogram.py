@@ -1,4 +1,4 @@
-"""Plain numbers that are counted into: how often values fell between fixed bounds, and the largest of late."""
+"""A histogram counts how often values fell between fixed bounds; a recent maximum keeps the largest of late."""
 
 from bisect import bisect_left
 from time import monotonic

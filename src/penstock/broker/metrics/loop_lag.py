@@ -1,4 +1,4 @@
-"""How late the event loop is: a timer that looks at when it was to be called and when it was."""
+"""This meter measures how late the event loop is, by a timer that compares when it was due and when it was called."""
 
 import asyncio
 from time import process_time

@@ -1,4 +1,4 @@
-"""All that a broker counts and that is not there to be looked up: it is always counted, whether anybody reads it."""
+"""The meters count what cannot be looked up later, whether or not the page is read."""
 
 import asyncio
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from penstock.protocol.apis import Api
 class Meters:
     def __init__(self, apis: Iterable[Api], loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # The same clock by a shorter way, where it is known to be the same.
+        # `monotonic` is a shorter way to the loop's clock, where that is known to be its clock.
         is_monotonic = type(loop).time is asyncio.BaseEventLoop.time
         self.requests = RequestMeter(apis, monotonic if is_monotonic else loop.time)
         self.flushes = FlushMeter()

@@ -1,4 +1,4 @@
-"""What the operating system knows of this process. None where it does not tell."""
+"""These functions report what the operating system knows of this process, and None where it says nothing."""
 
 import os
 import resource
@@ -14,13 +14,13 @@ def resident_bytes() -> int | None:
 
 
 def cpu_seconds() -> float:
-    """Of all threads, in user and system mode."""
+    """Processor time of all threads, in user and system mode."""
     return time.process_time()
 
 
 def open_descriptors() -> int | None:
     try:
-        # Linux tells the number as the size of the folder from 6.2 on; before, all of them have to be listed.
+        # Linux reports the number as the size of the folder from 6.2 on; before, all of them have to be listed.
         return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
     except OSError:
         return None

@@ -1,38 +1,44 @@
-"""All metrics of a broker as one page of text, written a slice at a time so that requests get their turns between."""
+"""Rendering writes all metrics of a broker as one page, a slice at a time, so that requests get their turns between."""
 
 import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.metrics.catalogue import BROKER_FAMILIES, GROUP_FAMILIES, PARTITION_FAMILIES, TOPIC_FAMILIES
+from penstock.broker.metrics.catalogue import (
+    BROKER_FAMILIES,
+    GROUP_FAMILIES,
+    PARTITION_FAMILIES,
+    TOPIC_FAMILIES,
+    Sources,
+)
 from penstock.broker.metrics.exposition import family, pairs
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-    from penstock.broker.partition import Partition
+    from penstock.broker.partitions.partition import Partition
+    from penstock.broker.services import Services
 
 SLICE_PARTITIONS: Final = 100
-# A page has a bound, whatever somebody creates. Series of the partitions beyond are left out, and of their topics.
+# The partitions that a page has at most. Series of the partitions beyond are left out, and of their topics.
 MAX_PARTITIONS: Final = 10_000
 
 
-async def render(broker: "Broker") -> list[bytes]:
-    """The page in pieces. It takes many turns of the loop, so what it tells is not of one moment."""
+async def render(sources: Sources) -> list[bytes]:
+    """The page in pieces. It takes many turns of the loop, so its numbers are not of one moment."""
     pieces = []
-    for text in slices(broker):
+    for text in slices(sources):
         if text:
             pieces.append(text.encode())
         await asyncio.sleep(0)
     return pieces
 
 
-def slices(broker: "Broker") -> Iterator[str]:
+def slices(sources: Sources) -> Iterator[str]:
     """The page in pieces, which may be empty: each is the work of one turn."""
     for families in BROKER_FAMILIES.values():
         for item in families:
-            yield family(item.head, item.read(broker))
-    yield from _partition_slices(broker.partitions.all()[:MAX_PARTITIONS])
-    yield from _group_slices(broker)
+            yield family(item.head, item.read(sources))
+    yield from _partition_slices(sources.services.partitions.replicas()[:MAX_PARTITIONS])
+    yield from _group_slices(sources.services)
 
 
 def _partition_slices(partitions: "list[Partition]") -> Iterator[str]:
@@ -58,10 +64,10 @@ def _partition_slices(partitions: "list[Partition]") -> Iterator[str]:
         yield str(item.head) + "".join(column)
 
 
-def _group_slices(broker: "Broker") -> Iterator[str]:
+def _group_slices(services: "Services") -> Iterator[str]:
     columns: list[list[str]] = [[] for _ in GROUP_FAMILIES]
     names = GROUP_FAMILIES[0].head.labels
-    for lags in broker.meters.group_lags.slices(broker):
+    for lags in services.meters.group_lags.slices(services):
         for lag in lags:
             labels = pairs(names, (lag.group, lag.topic, str(lag.partition)))
             for column, item in zip(columns, GROUP_FAMILIES, strict=True):

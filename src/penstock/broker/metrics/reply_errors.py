@@ -1,4 +1,4 @@
-"""Error codes in a reply, wherever its schema has a place for them, counted by a function compiled from the schema."""
+"""A counter of error codes in replies is compiled from the schema, for every place where it has a code."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,7 +13,7 @@ CountErrors: TypeAlias = Callable[[Message, dict[int, int]], None]
 
 @cache
 def error_counter(kind: type[Message]) -> CountErrors:
-    """For the messages of one class."""
+    """The counter for messages of one class."""
     source = Source()
     with source.block("def count(message, errors):"):
         source.line("pass")

@@ -1,4 +1,4 @@
-"""Requests as they are answered: how many, how large, how long they took, and with which errors, for each API.
+"""The request meter counts requests by API as they are answered: how many, how large, how long, with which errors.
 
 It is on the path of every request, so it adds to plain numbers and makes no objects that the collector would follow.
 """
@@ -15,7 +15,7 @@ from penstock.protocol.apis import Api
 from penstock.protocol.schema import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.call import Call
+    from penstock.broker.network.call import Call
 
 
 class ApiMeter:
@@ -33,7 +33,7 @@ class ApiMeter:
 
 
 class RequestMeter:
-    """`clock` is the one that `Call.received_at` is from."""
+    """Meters all APIs. `clock` is the one that `Call.received_at` is from."""
 
     __slots__ = ("_by_key", "_clock", "slow")
 
@@ -58,6 +58,10 @@ class RequestMeter:
             meter.bytes_out += len(written[0]) if len(written) == 1 else sum(map(len, written))
         if seconds > self.slow.threshold_seconds:
             self.slow.add(call, seconds)
+
+    def took(self, call: "Call", size: int) -> None:
+        """Count bytes of a call that will be gone when it is answered."""
+        self._by_key[call.api.key].bytes_in += size
 
     def replied(self, call: "Call", response: Message) -> None:
         """A call gets this reply, which may hold errors."""

@@ -1,30 +1,27 @@
-"""The log of slow requests: a line for each that took too long, and never more than a few lines in a second."""
+"""The log of slow requests writes a line for each request that took too long, at a bounded rate."""
 
 import logging
 import math
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from penstock.broker.log_rates import LogRate
 
 if TYPE_CHECKING:
-    from penstock.broker.call import Call
+    from penstock.broker.network.call import Call
 
 log = logging.getLogger(__name__)
 
-LINES: Final = 5
-WINDOW_SECONDS: Final = 1.0
-
 
 class SlowRequests:
-    """`threshold_seconds` is what a request may take; infinite if nobody wants to know."""
+    """Logs requests that took longer than `threshold_seconds`, which is infinite while the log is off."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.threshold_seconds = math.inf
         self.total = 0
         self._clock = clock
-        self._window_ends = 0.0
-        self._lines = 0
-        self._left_out = 0
+        self._rate = LogRate()
 
     def set_threshold_ms(self, threshold_ms: int) -> None:
         """0 turns the log off."""
@@ -32,14 +29,9 @@ class SlowRequests:
 
     def add(self, call: "Call", seconds: float) -> None:
         self.total += 1
-        now = self._clock()
-        if now >= self._window_ends:
-            self._window_ends = now + WINDOW_SECONDS
-            self._lines = 0
-        if self._lines >= LINES:
-            self._left_out += 1
+        left_out = self._rate.admit(self._clock())
+        if left_out is None:
             return
-        self._lines += 1
         facts = {
             "api": call.api.name,
             "version": call.version,
@@ -48,8 +40,7 @@ class SlowRequests:
             "bytes": call.size,
             "ms": round(seconds * 1000, 1),
         }
-        if self._left_out:
-            facts["left_out"] = self._left_out
-            self._left_out = 0
+        if left_out:
+            facts["left_out"] = left_out
         # What is slow may be what the client asked for, so this is no warning.
         log.info("slow request", extra=facts)

@@ -1,4 +1,5 @@
-"""The client for callers that block: `Producer`, `Consumer` and `Admin` as in `penstock.client`, without `await`.
+"""These clients are for callers that block: `Producer`, `Consumer` and `Admin` as in `penstock.client`, without
+`await`.
 
 Each has an event loop in a thread of its own, which ends with `close`. Any thread may use a producer or an admin, one
 at a time a consumer.

@@ -1,18 +1,25 @@
-"""`Admin` for callers that block."""
+"""`Admin` is for callers that block: its methods wait for those of `penstock.client.Admin`."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
-from penstock.client import administration as asynchronous
-from penstock.client.admin import ClusterDescription, CreatedTopic, LogDir, NewTopic
-from penstock.client.configs import Config
+from penstock.client.admin import admin as asynchronous
+from penstock.client.admin.brokers import ClusterDescription
+from penstock.client.admin.configs import Config
+from penstock.client.admin.group_offsets import CommittedOffset
+from penstock.client.admin.groups import GroupDescription, GroupListing
+from penstock.client.admin.lag import GroupLag
+from penstock.client.admin.log_dirs import LogDir
+from penstock.client.admin.reassignments import Reassignment
+from penstock.client.admin.topics import CreatedTopic, NewTopic
+from penstock.client.cluster.outages import ConnectionListener
 from penstock.client.errors import ClientError
-from penstock.client.groups import CommittedOffset, GroupDescription, GroupListing
-from penstock.client.lag import GroupLag
+from penstock.client.keywords import ClientKeywords
 from penstock.client.loop_thread import LoopThread
 from penstock.client.metadata import Topic, TopicPartition
 from penstock.client.settings import ClientSettings
+from penstock.client.stats import ClientStats
 from penstock.client.sync.blocking import Blocking
 
 
@@ -27,10 +34,20 @@ class Admin(Blocking):
             print(admin.end_offsets("orders"))
     """
 
-    def __init__(self, bootstrap: str | Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+    def __init__(
+        self,
+        bootstrap: str | Mapping[str, Any] | None = None,
+        /,
+        *,
+        on_connection: ConnectionListener | None = None,
+        **settings: Unpack[ClientKeywords],
+    ) -> None:
+        """`on_connection` is called in the client's own thread."""
         self._thread = LoopThread("penstock-admin")
         try:
-            self._inner = self._thread.call(lambda: asynchronous.Admin(bootstrap, **settings))
+            self._inner = self._thread.call(
+                lambda: asynchronous.Admin(bootstrap, on_connection=on_connection, **settings)
+            )
         except BaseException:
             self._thread.close()
             raise
@@ -38,6 +55,10 @@ class Admin(Blocking):
     @property
     def settings(self) -> ClientSettings:
         return self._inner.settings
+
+    def stats(self) -> ClientStats:
+        """What the client knows about its connections now, and the last error."""
+        return self._thread.call(self._inner.stats)
 
     def close(self) -> None:
         """Close all connections, and end the thread. Closing again does nothing."""
@@ -56,7 +77,7 @@ class Admin(Blocking):
         configs: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> CreatedTopic:
-        """Make a topic; -1 leaves a number to the broker."""
+        """Create a topic; -1 leaves a number to the broker."""
         made = self._inner.create_topic(
             name, partitions, replication_factor=replication_factor, configs=configs, exist_ok=exist_ok
         )
@@ -76,6 +97,12 @@ class Admin(Blocking):
 
     def add_partitions(self, name: str, total: int) -> None:
         self._thread.run(self._inner.add_partitions(name, total))
+
+    def alter_replication_factor(self, topic: str, factor: int) -> None:
+        self._thread.run(self._inner.alter_replication_factor(topic, factor))
+
+    def reassignments(self) -> dict[TopicPartition, Reassignment]:
+        return self._thread.run(self._inner.reassignments())
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return self._thread.run(self._inner.delete_records(offsets))
@@ -97,6 +124,11 @@ class Admin(Blocking):
 
     def cluster(self) -> ClusterDescription:
         return self._thread.run(self._inner.cluster())
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> list[TopicPartition]:
+        return self._thread.run(self._inner.elect_leaders(partitions, unclean=unclean))
 
     def log_dirs(self) -> dict[int, list[LogDir]]:
         return self._thread.run(self._inner.log_dirs())

@@ -1,4 +1,4 @@
-"""What the blocking clients have in common."""
+"""`Blocking` is the base of the blocking clients: each lives in the thread of an event loop."""
 
 from types import TracebackType
 from typing import Self

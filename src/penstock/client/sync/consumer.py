@@ -1,4 +1,4 @@
-"""`Consumer` for callers that block."""
+"""`Consumer` is for callers that block: its methods wait for those of `penstock.client.Consumer`."""
 
 import re
 import sys
@@ -6,30 +6,33 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from penstock.client import consumer as asynchronous
-from penstock.client.committing import Callback
-from penstock.client.consumer import POLL_TIMEOUT_MS, Committable
-from penstock.client.deduplication import Deduplicator
+from penstock.client.cluster.outages import ConnectionListener
+from penstock.client.consumer import consumer as asynchronous
+from penstock.client.consumer.consumer import POLL_TIMEOUT_MS, Committable
+from penstock.client.consumer.deduplication import Deduplicator
+from penstock.client.consumer.merged import MAX_WAIT_MS
+from penstock.client.consumer.ownership import Listener
+from penstock.client.consumer.pusher import CREDITS, Ack, OrderedBy, PushOptions
+from penstock.client.group.committer import Callback
+from penstock.client.keywords import ConsumerKeywords
 from penstock.client.loop_thread import LoopThread
-from penstock.client.merged_iteration import MAX_WAIT_MS
 from penstock.client.message import Message, MessageId
 from penstock.client.metadata import TopicPartition
-from penstock.client.ownership import Listener
-from penstock.client.pushing import CREDITS, Ack, OrderedBy, PushOptions
-from penstock.client.serializers import ANY_BYTES, Deserializer, K, V
+from penstock.client.serializers import ANY_BYTES, Deserializer, K, R, Reader, UntypedJson, V
 from penstock.client.settings import ConsumerSettings, Delivery, Profile
+from penstock.client.stats import ConsumerStats
 from penstock.client.sync.blocking import Blocking
-from penstock.client.sync.merged_iteration import Merged
-from penstock.client.sync.pushing import Callbacks
+from penstock.client.sync.merged import Merged
+from penstock.client.sync.pusher import Callbacks
 from penstock.machines.assignors import Assignor
 
 if TYPE_CHECKING:
     import pyarrow
 
 
-class Consumer(Blocking, Generic[K, V]):
+class Consumer(Blocking, Reader[K, V, R]):
     """Reads messages; see `penstock.client.Consumer`, whose settings it has. One thread at a time uses it; functions
     given to `subscribe` are called in the consumer's own thread, and may not use it.
 
@@ -46,8 +49,23 @@ class Consumer(Blocking, Generic[K, V]):
                 break
     """
 
+    @overload
     def __init__(
-        self,
+        self: "Consumer[K, Any, Any]",
+        *topics: str | re.Pattern[str] | Mapping[str, Any],
+        key_deserializer: Deserializer[K] = ANY_BYTES,
+        value_deserializer: UntypedJson,
+        assignors: Sequence[str | Assignor] = (),
+        profile: Profile | None = None,
+        delivery: Delivery | None = None,
+        dedup: Deduplicator | None = None,
+        on_connection: ConnectionListener | None = None,
+        **settings: Unpack[ConsumerKeywords],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Consumer[K, V, V | None]",
         *topics: str | re.Pattern[str] | Mapping[str, Any],
         key_deserializer: Deserializer[K] = ANY_BYTES,
         value_deserializer: Deserializer[V] = ANY_BYTES,
@@ -55,15 +73,30 @@ class Consumer(Blocking, Generic[K, V]):
         profile: Profile | None = None,
         delivery: Delivery | None = None,
         dedup: Deduplicator | None = None,
-        **settings: Any,
+        on_connection: ConnectionListener | None = None,
+        **settings: Unpack[ConsumerKeywords],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        *topics: str | re.Pattern[str] | Mapping[str, Any],
+        key_deserializer: Deserializer[Any] = ANY_BYTES,
+        value_deserializer: Deserializer[Any] = ANY_BYTES,
+        assignors: Sequence[str | Assignor] = (),
+        profile: Profile | None = None,
+        delivery: Delivery | None = None,
+        dedup: Deduplicator | None = None,
+        on_connection: ConnectionListener | None = None,
+        **settings: Unpack[ConsumerKeywords],
     ) -> None:
+        """`on_connection` is called in the consumer's own thread."""
         self._thread = LoopThread("penstock-consumer")
         self._callbacks = Callbacks(self._thread)
         # What iteration has got from the last poll and not returned yet; and the message that it returned last.
-        self._ahead: deque[Message[K | None, V | None]] = deque()
-        self._last: Message[K | None, V | None] | None = None
+        self._ahead: deque[Message[K | None, R]] = deque()
+        self._last: Message[K | None, R] | None = None
         try:
-            self._inner: asynchronous.Consumer[Any, Any] = self._thread.call(
+            self._inner: asynchronous.Consumer[Any, Any, Any] = self._thread.call(
                 lambda: asynchronous.Consumer(
                     *topics,
                     key_deserializer=key_deserializer,
@@ -72,6 +105,7 @@ class Consumer(Blocking, Generic[K, V]):
                     profile=profile,
                     delivery=delivery,
                     dedup=dedup,
+                    on_connection=on_connection,
                     **settings,
                 )
             )
@@ -101,18 +135,18 @@ class Consumer(Blocking, Generic[K, V]):
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Read these topics, in place of those before."""
+        """Read these topics, in place of earlier ones."""
         self._thread.call(
             lambda: self._inner.subscribe(topics, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         )
 
     def unsubscribe(self) -> None:
-        """Read nothing any more; a group gets the partitions back."""
+        """Stop reading; a group gets the partitions back."""
         self._give_back()
         self._thread.run(self._inner.unsubscribe())
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read just these partitions, whatever groups do."""
+        """Read exactly these partitions, without a group's assignment."""
         self._give_back()
         self._thread.run(self._inner.assign(partitions))
 
@@ -133,9 +167,18 @@ class Consumer(Blocking, Generic[K, V]):
     def paused(self) -> set[TopicPartition]:
         return self._thread.call(lambda: self._inner.paused)
 
+    @property
+    def skipped_batches(self) -> int:
+        """Batches that could not be read and were passed over (on_corrupt="skip")."""
+        return self._thread.call(lambda: self._inner.skipped_batches)
+
+    def stats(self) -> ConsumerStats:
+        """What the consumer knows about itself now."""
+        return self._thread.call(self._inner.stats)
+
     def poll(
         self, max_records: int | None = None, *, timeout_ms: float | None = POLL_TIMEOUT_MS
-    ) -> list[Message[K | None, V | None]]:
+    ) -> list[Message[K | None, R]]:
         """Messages that have come, at most `max_records`; none, if there are none within the time."""
         self._give_back()
         self._last = None
@@ -144,7 +187,7 @@ class Consumer(Blocking, Generic[K, V]):
     def poll_arrow(
         self, max_records: int | None = None, *, timeout_ms: float | None = POLL_TIMEOUT_MS
     ) -> "pyarrow.RecordBatch":
-        """The same as whole columns, at most 20,000 rows unless told; see `penstock.client.Consumer.poll_arrow`."""
+        """As `poll`, with whole columns: at most 20,000 rows by default; see `penstock.client.Consumer.poll_arrow`."""
         self._give_back()
         self._last = None
         return self._thread.run(self._inner.poll_arrow(max_records, timeout_ms=timeout_ms))
@@ -176,25 +219,25 @@ class Consumer(Blocking, Generic[K, V]):
         self._callbacks.push(self._inner, callback, options)
 
     def end_push(self) -> None:
-        """Have `push` return when the calls that run are over. Any thread may ask for it, and so may a callback."""
+        """Have `push` return when the calls that run are over. Any thread may call it, and so may a callback."""
         if self._thread.is_open:
             self._thread.call_soon(self._inner.end_push)
 
-    def merged(self, *, max_wait_ms: float = MAX_WAIT_MS) -> Merged[K, V]:
+    def merged(self, *, max_wait_ms: float = MAX_WAIT_MS) -> Merged[K | None, R]:
         """Iterate over the messages of all partitions in the order of their timestamps; see
         `penstock.client.Consumer.merged`."""
         self._give_back()
         self._last = None
         return Merged(self._thread, self._thread.call(lambda: self._inner.merged(max_wait_ms=max_wait_ms)))
 
-    def get(self, message_id: MessageId | str) -> Message[K | None, V | None] | None:
+    def get(self, message_id: MessageId | str) -> Message[K | None, R] | None:
         """One message by its id, of any topic; None: it is gone."""
         return self._thread.run(self._inner.get(message_id))
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Message[K | None, V | None]:
+    def __next__(self) -> Message[K | None, R]:
         """Asks for the next message when it is through with the one before; ends when the consumer is closed."""
         while not self._ahead:
             if not self._thread.is_open:
@@ -217,7 +260,7 @@ class Consumer(Blocking, Generic[K, V]):
         self._thread.run(self._inner.seek_to_end(*partitions))
 
     def seek_to_time(self, time: int | datetime, *partitions: TopicPartition) -> None:
-        """To the first message that is not older."""
+        """Go to the first message that is not older."""
         self._give_back()
         self._thread.run(self._inner.seek_to_time(time, *partitions))
 
@@ -254,7 +297,7 @@ class Consumer(Blocking, Generic[K, V]):
     def commit_soon(
         self, offsets: Committable | Message[Any, Any] | None = None, callback: Callback | None = None
     ) -> None:
-        """The same without waiting for it. The callback is called in the consumer's own thread."""
+        """As `commit`, without waiting. The callback is called in the consumer's own thread."""
         self._thread.call(lambda: self._inner.commit_soon(self._returned() if offsets is None else offsets, callback))
 
     def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
@@ -262,7 +305,7 @@ class Consumer(Blocking, Generic[K, V]):
         return self._thread.run(self._inner.committed(*partitions))
 
     def _firsts(self) -> dict[TopicPartition, int]:
-        """Where iteration is, of the partitions that it is ahead of the application in."""
+        """Where iteration is, in the partitions in which it is ahead of the application."""
         firsts: dict[TopicPartition, int] = {}
         for message in self._ahead:
             firsts.setdefault(message.topic_partition, message.offset)

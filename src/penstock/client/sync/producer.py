@@ -1,32 +1,37 @@
-"""`Producer` for callers that block: messages are handed to the thread of an event loop, many at a time."""
+"""`Producer` for callers that block hands messages to the thread of an event loop, many at a time."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Generic, Unpack
 
-from penstock.client import producer as asynchronous
-from penstock.client.batch_results import BatchResult, NewMessage
-from penstock.client.deliveries import SendFuture
+from penstock.client.cluster.outages import ConnectionListener
 from penstock.client.errors import BufferFullError, ClientError
+from penstock.client.keywords import ProducerKeywords
 from penstock.client.loop_thread import LoopThread
-from penstock.client.message import RecordMetadata
-from penstock.client.partitioning import Partitioner
+from penstock.client.message import Headers, RecordMetadata
+from penstock.client.producer import producer as asynchronous
+from penstock.client.producer.bulk_result import BatchResult, NewMessage
+from penstock.client.producer.deliveries import SendFuture
+from penstock.client.producer.topics import Partitioner
 from penstock.client.serializers import ANY_BYTES, K, Serializer, V
 from penstock.client.settings import Delivery, ProducerSettings, Profile
+from penstock.client.stats import ProducerStats
 from penstock.client.sync.blocking import Blocking
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# Messages that are handed to the loop's thread and not taken there yet; who sends faster waits.
+# Messages that were handed to the loop's thread and not taken there yet; a caller that sends faster waits.
 HANDED_OVER: Final = 2_000
-# So many are taken at a time before the event loop gets its turn.
+# Messages that are taken at a time before the event loop gets its turn.
 ROWS_AT_A_TIME: Final = 200
 
 
 class Sending:
-    """What `Producer.send` returns: ask it for the `result`, or let it be: the message is sent all the same.
+    """What `Producer.send` returns: its `result` waits for the outcome. A message is also sent if its result is not
+    asked for.
 
     Example:
         import penstock.client.sync
@@ -46,7 +51,7 @@ class Sending:
         self._failure: BaseException | None = None
 
     def result(self) -> RecordMetadata:
-        """Where the message lies, waited for; what has gone wrong is raised."""
+        """Where the message lies, waited for; a failure is raised."""
         return self._owner._wait(self)
 
     def done(self) -> bool:
@@ -77,8 +82,10 @@ class Producer(Blocking, Generic[K, V]):
         partitioner: str | Partitioner | None = None,
         profile: Profile | None = None,
         delivery: Delivery | None = None,
-        **settings: Any,
+        on_connection: ConnectionListener | None = None,
+        **settings: Unpack[ProducerKeywords],
     ) -> None:
+        """`on_connection` is called in the producer's own thread."""
         self._thread = LoopThread("penstock-producer")
         self._handed_over: deque[Sending] = deque()
         self._is_taking = False
@@ -91,6 +98,7 @@ class Producer(Blocking, Generic[K, V]):
                     partitioner=partitioner,
                     profile=profile,
                     delivery=delivery,
+                    on_connection=on_connection,
                     **settings,
                 )
             )
@@ -102,6 +110,11 @@ class Producer(Blocking, Generic[K, V]):
     def settings(self) -> ProducerSettings:
         return self._inner.settings
 
+    def stats(self) -> ProducerStats:
+        """What the producer knows about itself now; messages that its thread has not taken yet are counted, too."""
+        stats = self._thread.call(self._inner.stats)
+        return replace(stats, buffered_messages=stats.buffered_messages + len(self._handed_over))
+
     def send(
         self,
         topic: str,
@@ -109,7 +122,7 @@ class Producer(Blocking, Generic[K, V]):
         key: K | None = None,
         *,
         partition: int | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> Sending:
         """Hand over a message, to be sent in the background; waits while the memory is full. What cannot be sent at
@@ -132,7 +145,7 @@ class Producer(Blocking, Generic[K, V]):
         *,
         partition: int | None = None,
     ) -> BatchResult:
-        """Send many messages, or whole columns of Arrow, and wait for them all; the result tells what failed."""
+        """Send many messages, or whole columns of Arrow, and wait for them all; the result reports what failed."""
 
         async def send() -> BatchResult:
             await self._take_all()
@@ -141,7 +154,7 @@ class Producer(Blocking, Generic[K, V]):
         return self._thread.run(send())
 
     def flush(self) -> None:
-        """Wait until the fate of all messages sent so far is known; each `Sending` tells its own."""
+        """Wait until the outcome of all messages sent so far is known; each `Sending` reports its own."""
 
         async def flush() -> None:
             await self._take_all()
@@ -172,7 +185,7 @@ class Producer(Blocking, Generic[K, V]):
         configs: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> None:
-        """Make a topic; with `exist_ok` one that is there already is fine."""
+        """Create a topic; with `exist_ok` an existing one is accepted."""
         made = self._inner.create_topic(
             name, partitions, replication_factor=replication_factor, configs=configs, exist_ok=exist_ok
         )
@@ -194,7 +207,7 @@ class Producer(Blocking, Generic[K, V]):
             try:
                 await self._inner.ready()
             except ClientError as error:
-                # Nothing has become free for as long as a message may wait.
+                # No room has become free for as long as a message may wait.
                 if self._handed_over:
                     self._handed_over.popleft()._failure = error
 

@@ -1,1 +1,1 @@
-"""Consumer groups: who is in them, who reads what, and how far they are."""
+"""These machines decide about consumer groups: which members they have, which member reads what, and how far it is."""

@@ -1,6 +1,6 @@
-"""What goes into a shard of groups and what comes out of it: callers and instants in, changes and replies out.
+"""Defines what goes into a shard of groups, callers and instants, and what comes out of it, changes and replies.
 
-A change is a record, which is persisted and of which the log rebuilds the groups, or an event: sessions, callers who
+A change is a record, which is persisted and from which the groups are rebuilt, or an event: sessions, callers that
 wait, a rebalance under way. Events are lost with the coordinator, and members then begin again from what was stored.
 """
 
@@ -24,12 +24,12 @@ class Instant(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Caller:
-    """Who asked."""
+    """The caller of a request."""
 
     token: Hashable
     """Opaque here: the runtime finds the waiting request by it."""
     version: int
-    """Of the request."""
+    """The version of the request."""
     client_id: str
     client_host: str
     """As Kafka shows it: `/127.0.0.1`."""
@@ -62,7 +62,7 @@ class Event:
 
 @dataclass(slots=True, frozen=True)
 class MemberInvited(Event):
-    """A dynamic member was given an id and told to come back with it (KIP-394)."""
+    """A dynamic member was given an id and asked to come back with it (KIP-394)."""
 
     member_id: str
     until_ms: int
@@ -110,7 +110,7 @@ class LeaderElected(Event):
 
 @dataclass(slots=True, frozen=True)
 class RebalanceBegun(Event):
-    """Everybody has to join again; who waited for a plan waits no more."""
+    """All members have to join again; those that waited for a plan wait no more."""
 
     at_ms: int
     until_ms: int
@@ -125,13 +125,13 @@ class RebalancePutOff(Event):
 
 @dataclass(slots=True, frozen=True)
 class GenerationBegun(Event):
-    """All who are in it are told, and the leader is to make the plan."""
+    """All members of the generation are informed, and the leader is to make the plan."""
 
     generation: int
     protocol: str
     at_ms: int
     until_ms: int
-    """By when all of them must ask for their part of the plan."""
+    """The time by which all members must ask for their part of the plan."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -151,7 +151,7 @@ class PlanFetched(Event):
 
 @dataclass(slots=True, frozen=True)
 class PlanSpread(Event):
-    """The leader brought the plan, and all who waited were answered."""
+    """The leader brought the plan, and all members that waited were answered."""
 
     at_ms: int
 
@@ -195,6 +195,8 @@ class Reply:
 class Decision:
     changes: tuple[Change, ...] = ()
     replies: tuple[Reply, ...] = ()
+    may_be_split: bool = False
+    """Whether any first part of the records is true by itself, so that they need not be in one batch."""
 
     @property
     def records(self) -> tuple[GroupRecord, ...]:

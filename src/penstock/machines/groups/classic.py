@@ -1,4 +1,4 @@
-"""One classic group: its state, its members, and what each change does to it.
+"""A classic group has a state and members, and knows what each change does to it.
 
     Empty ──member joins──► PreparingRebalance ──all joined──► CompletingRebalance ──leader's plan──► Stable
       ▲                        │  ▲  ▲                                 │                                │
@@ -73,6 +73,10 @@ class ClassicGroup:
     """Member ids of static members, by instance id."""
     spoken: dict[str, int] = field(default_factory=dict)
     """By how many members each protocol is spoken."""
+    log_bytes: int = 0
+    """What all members take in the log without their assignments, at the most."""
+    reads: tuple[frozenset[str] | None] | None = field(default=None, repr=False, compare=False)
+    """The topics that members subscribe to, once they were asked for: what thousands of members say is long to read."""
     invited: dict[str, int] = field(default_factory=dict)
     """Ids that were given out and not used yet, with the end of their validity."""
     joining: dict[str, Waiter] = field(default_factory=dict)
@@ -86,7 +90,7 @@ class ClassicGroup:
     sync_until_ms: int | None = None
     initial_until_ms: int | None = None
     newcomers: bool = False
-    """Somebody joined since the first rebalance was last put off."""
+    """Whether a member joined since the first rebalance was last put off."""
 
     def draft(self) -> "ClassicGroup":
         """A copy to try changes on. Members are values, so that only the containers are copied; offsets are not, as
@@ -116,6 +120,11 @@ class ClassicGroup:
         return len(self.joining) == len(self.members) and not self.invited
 
     @property
+    def is_unused(self) -> bool:
+        """Whether the group is there for an invitation only that was not taken up."""
+        return self.state is State.EMPTY and not (self.generation or self.invited or self.offsets)
+
+    @property
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
@@ -129,7 +138,7 @@ class ClassicGroup:
         )
 
     def identity_error(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
-        """Why this is no member: somebody else has taken its place, or it is not known."""
+        """Why this is no member: another member has taken its place, or it is not known."""
         if instance_id is not None:
             holder = self.instances.get(instance_id)
             if holder is not None and holder != member_id:
@@ -155,7 +164,9 @@ class ClassicGroup:
             return None
         if not self.members:
             return frozenset()
-        return subscribed_topics(member.metadata(self.protocol) for member in self.members.values())
+        if self.reads is None:
+            self.reads = (subscribed_topics(member.metadata(self.protocol) for member in self.members.values()),)
+        return self.reads[0]
 
     def is_excused(self, member_id: str) -> bool:
         """Whether a member need not show that it lives, as the answer that it waits for is ours to give."""
@@ -172,7 +183,7 @@ class ClassicGroup:
         return min(deadlines, default=None)
 
     def shift_deadlines(self, by_ms: int) -> None:
-        """Everybody has so much longer."""
+        """All deadlines move by this time."""
         for deadlines in (self.sessions, self.invited):
             for name in deadlines:
                 deadlines[name] += by_ms
@@ -225,6 +236,8 @@ class ClassicGroup:
         self.members = members
         self.instances = {m.instance_id: m.member_id for m in members.values() if m.instance_id is not None}
         self.spoken = {}
+        self.log_bytes = 0
+        self.reads = None
         for member in members.values():
             self._count(member, 1)
 
@@ -333,6 +346,7 @@ class ClassicGroup:
         self._move_to(State.COMPLETING)
         self.generation = event.generation
         self.protocol = event.protocol
+        self.reads = None
         self.joining.clear()
         self.members = {
             name: replace(member, is_new=False) if member.is_new else member for name, member in self.members.items()
@@ -343,7 +357,7 @@ class ClassicGroup:
         self.sync_until_ms = event.until_ms
 
     def _spread(self, at_ms: int) -> None:
-        """Who waited for the plan is answered, and has to show that it lives again."""
+        """A member that waited for the plan is answered, and has to show again that it lives."""
         self._extend(self.syncing, at_ms)
         self.syncing.clear()
 
@@ -358,6 +372,8 @@ class ClassicGroup:
         self.unsynced.discard(member_id)
 
     def _count(self, member: Member, by: int) -> None:
+        self.log_bytes += by * member.log_bytes
+        self.reads = None
         for name in {name for name, _ in member.protocols}:
             self.spoken[name] = self.spoken.get(name, 0) + by
             if not self.spoken[name]:

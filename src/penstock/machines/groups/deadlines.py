@@ -1,4 +1,4 @@
-"""When each group next has something to do by itself.
+"""Finds when each group next has something to do by itself.
 
 Most deadlines are put off before they come, since members send heartbeats. So an entry only says "not before", and the
 group is asked for the true deadline when its entry comes up.
@@ -6,6 +6,10 @@ group is asked for the true deadline when its entry comes up.
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from typing import Final
+
+# With more entries than this that count no more, beside as many that count, the heap is made anew.
+_STALE: Final = 1_000
 
 
 class Deadlines:
@@ -24,6 +28,12 @@ class Deadlines:
         if known is None or deadline_ms < known:
             self._not_before[group_id] = deadline_ms
             heappush(self._heap, (deadline_ms, group_id))
+            if len(self._heap) > 2 * len(self._not_before) + _STALE:
+                self._rebuild()
+
+    def drop(self, group_id: str) -> None:
+        """The group is gone."""
+        self._not_before.pop(group_id, None)
 
     def earliest(self) -> int | None:
         """The first deadline of all."""
@@ -49,6 +59,10 @@ class Deadlines:
     def shift(self, by_ms: int) -> None:
         """All deadlines were moved."""
         self._not_before = {group_id: entry_ms + by_ms for group_id, entry_ms in self._not_before.items()}
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Keep the entries that count."""
         self._heap = [(entry_ms, group_id) for group_id, entry_ms in self._not_before.items()]
         heapify(self._heap)
 

@@ -1,12 +1,12 @@
-"""A decision about a group in the making: changes are gathered, and tried on a copy of the group, so that one may lead
-to the next."""
+"""A draft is a decision about a group in the making: it gathers changes and tries them on a copy of the group, so that
+one may lead to the next."""
 
 from collections.abc import Hashable
 
 from penstock.machines.groups.changes import Change, Decision, Event, Instant, Reply
 from penstock.machines.groups.classic import ClassicGroup
 from penstock.machines.groups.members import Waiter
-from penstock.machines.groups.records import GroupStored
+from penstock.machines.groups.records import GroupForgotten, GroupStored
 from penstock.machines.groups.settings import GroupSettings
 from penstock.protocol.schema import Message
 
@@ -33,12 +33,17 @@ class Draft:
         self.group.restore(record)
         self._changes.append(record)
 
+    def forget_if_unused(self) -> None:
+        """A group that has had no member goes when no member is invited to it any more. Nothing may come after that."""
+        if self.group.is_unused:
+            self._changes.append(GroupForgotten(self.group.group_id))
+
     def reply(self, token: Hashable, response: Message, *, after_commit: bool = True) -> None:
         """Answer the caller."""
         self._replies.append(Reply(token, response, after_commit))
 
     def answer(self, waiter: Waiter | None, response: Message) -> None:
-        """Answer a caller who waited, if it is still there."""
+        """Answer a caller that waited, if it is still there."""
         if waiter is not None and waiter.token is not None:
             self._replies.append(Reply(waiter.token, response, after_commit=True))
 
@@ -47,5 +52,5 @@ class Draft:
 
 
 def answered(token: Hashable, response: Message, *, after_commit: bool = True) -> Decision:
-    """Nothing changes, but the caller is told something."""
+    """Answer the caller without changing anything."""
     return Decision((), (Reply(token, response, after_commit),))

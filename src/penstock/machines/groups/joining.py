@@ -1,8 +1,9 @@
-"""JoinGroup: who may join, under which name, and whether that begins a rebalance."""
+"""Decides a JoinGroup: whether the member may join, under which name, and whether that begins a rebalance."""
 
 from dataclasses import replace
 from typing import Final
 
+from penstock.machines.groups.bounds import CLIENT_ID_CHARACTERS, join_error, may_say
 from penstock.machines.groups.changes import (
     Caller,
     Decision,
@@ -23,8 +24,8 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schemas.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
 
 NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60_000
-"""How long a member's first join may wait. Clients of old versions have no id yet, and if they lose the connection
-they come back as somebody else."""
+"""How long a member's first join may wait. Clients of old versions have no id yet, and if they lose the connection they
+come back as another member."""
 
 
 def join(
@@ -41,10 +42,13 @@ def join(
         return _refused(caller, ErrorCode.INVALID_GROUP_ID, request.member_id)
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
         return _refused(caller, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+    if (code := join_error(request, settings.max_record_bytes)) is not None:
+        return _refused(caller, code, request.member_id)
     joiner = _Joiner(group, request, caller, now, settings)
     if request.member_id:
         return joiner.join_again() if group is not None else joiner.refused(ErrorCode.UNKNOWN_MEMBER_ID)
-    return joiner.join_first(f"{request.group_instance_id or caller.client_id}-{new_member_id}")
+    name = request.group_instance_id or caller.client_id[:CLIENT_ID_CHARACTERS]
+    return joiner.join_first(f"{name}-{new_member_id}")
 
 
 class _Joiner:
@@ -70,15 +74,18 @@ class _Joiner:
         return self.draft.group
 
     def join_first(self, member_id: str) -> Decision:
-        """Somebody without an id."""
+        """Decide the join of a member without an id."""
         if not self._has_room():
             return self.refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not self.group.speaks(self.request.protocol_type, self.protocols):
             return self.refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        instance_id = self.request.group_instance_id
+        replaced_id = self.group.instances.get(instance_id) if instance_id is not None else None
+        if not self._may_say_this(member_id, replaced_id):
+            return self.refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if self.is_new_group:
             self.draft.store(GroupStored(self.request.group_id, "", 0, None, None, self.now.wall_ms, ()))
-        instance_id = self.request.group_instance_id
-        if instance_id is not None and (replaced_id := self.group.instances.get(instance_id)) is not None:
+        if replaced_id is not None:
             self._replace_static_member(replaced_id, member_id)
         elif instance_id is None and self.caller.version >= 4:
             self._invite(member_id)
@@ -87,21 +94,25 @@ class _Joiner:
         return self.draft.decision()
 
     def join_again(self) -> Decision:
-        """Somebody with an id, which was given to it by an invitation or by a join before."""
+        """Decide the join of a member with an id, which an invitation or an earlier join gave it."""
         group, member_id = self.group, self.request.member_id
         if not self._has_room():
             return self._turn_away(member_id)
         if not group.speaks(self.request.protocol_type, self.protocols):
             return self.refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if member_id in group.invited and self.request.group_instance_id is None:
+        is_invited = member_id in group.invited and self.request.group_instance_id is None
+        code = None if is_invited else group.identity_error(member_id, self.request.group_instance_id)
+        if code is not None:
+            return self.refused(code)
+        if not self._may_say_this(member_id, member_id):
+            return self.refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        if is_invited:
             self._add(member_id)
             return self.draft.decision()
-        if (code := group.identity_error(member_id, self.request.group_instance_id)) is not None:
-            return self.refused(code)
         member = group.members[member_id]
         is_unchanged = member.protocols == self.protocols
         if is_unchanged and group.state is State.COMPLETING:
-            # It missed the reply to its join, or somebody sent it twice.
+            # It missed the reply to its join, or the request came twice.
             self._reply(joined(group, member_id))
         elif is_unchanged and group.state is State.STABLE and group.leader != member_id:
             self._reply(joined(group, member_id))
@@ -122,6 +133,12 @@ class _Joiner:
             case _:
                 return True
 
+    def _may_say_this(self, member_id: str, replaced_id: str | None) -> bool:
+        """Whether the group's record keeps room for a plan. What is no more than before may always be said."""
+        known = self.group.members.get(replaced_id) if replaced_id is not None else None
+        added = self._member(member_id).log_bytes - (known.log_bytes if known is not None else 0)
+        return added <= 0 or may_say(self.group.log_bytes + added, self.draft.settings.max_record_bytes)
+
     def _turn_away(self, member_id: str) -> Decision:
         if member_id in self.group.members or member_id in self.group.invited:
             remove(self.draft, member_id)
@@ -137,7 +154,7 @@ class _Joiner:
             self.caller.client_id,
             self.caller.client_host,
             # Version 0 knows one timeout, which is both.
-            request.rebalance_timeout_ms if self.caller.version >= 1 else request.session_timeout_ms,
+            max(0, request.rebalance_timeout_ms) if self.caller.version >= 1 else request.session_timeout_ms,
             request.session_timeout_ms,
             self.protocols,
         )
@@ -177,8 +194,8 @@ class _Joiner:
         rebalance(self.draft)
 
     def _replace_static_member(self, replaced_id: str, member_id: str) -> None:
-        """A static member came back without its id. Whoever has that id is fenced from now on. If the group is stable
-        and the choice of protocol stays what it is, there is no rebalance."""
+        """A static member came back without its id. A client that uses the old id is fenced from now on. If the group
+        is stable and the choice of protocol stays what it is, there is no rebalance."""
         group, draft = self.group, self.draft
         if waiter := group.joining.get(replaced_id):
             draft.answer(waiter, join_refusal(waiter.version, ErrorCode.FENCED_INSTANCE_ID, replaced_id))
@@ -190,7 +207,7 @@ class _Joiner:
         if group.state is State.STABLE and self._protocol_with(event) == group.protocol:
             draft.event(event)
             draft.store(group.stored(self.now.wall_ms))
-            # Before version 9 the leader cannot be told to skip the assignment, so it is told that another one leads.
+            # Before version 9 a reply cannot ask the leader to skip the assignment, so the reply names another leader.
             leader = old_leader if self.caller.version < 9 else None
             self._reply(joined(group, member_id, leader=leader, skip=True))
         else:

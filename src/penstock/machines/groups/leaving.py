@@ -1,7 +1,8 @@
-"""LeaveGroup: members go, one or many at once, by their id or by their instance id."""
+"""Decides a LeaveGroup: members go, one or many at once, by their id or by their instance id."""
 
 from collections.abc import Sequence
 
+from penstock.machines.groups.bounds import MAX_LEAVING
 from penstock.machines.groups.changes import Caller, Decision, Instant, MemberLeft
 from penstock.machines.groups.classic import ClassicGroup
 from penstock.machines.groups.draft import Draft, answered
@@ -14,9 +15,11 @@ from penstock.protocol.schemas.groups import LeaveGroupRequest, LeaveGroupRespon
 def leave(
     group: ClassicGroup | None, request: LeaveGroupRequest, caller: Caller, now: Instant, settings: GroupSettings
 ) -> Decision:
-    """Each member is answered for itself, and those who went cause one rebalance together."""
+    """Each member is answered for itself, and those that went cause one rebalance together."""
     if not request.group_id:
         return answered(caller.token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID), after_commit=False)
+    if len(request.members) > MAX_LEAVING:
+        return answered(caller.token, LeaveGroupResponse(error_code=ErrorCode.INVALID_REQUEST), after_commit=False)
     leaving = request.members if caller.version >= 3 else (MemberIdentity(member_id=request.member_id),)
     if group is None:
         codes = [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
@@ -27,6 +30,7 @@ def leave(
         rebalance(draft)
     else:
         complete_if_all_joined(draft)
+    draft.forget_if_unused()
     draft.reply(caller.token, _response(caller.version, leaving, codes))
     return draft.decision()
 

@@ -1,4 +1,4 @@
-"""Groups as administrators see them: listed, described, deleted."""
+"""Lists, describes and deletes groups, for administrators."""
 
 from typing import Final, NamedTuple
 
@@ -54,7 +54,7 @@ def delete(group: ClassicGroup | None, request: DeleteGroup, caller: Caller) -> 
     if group.state is not State.EMPTY:
         result.error_code = ErrorCode.NON_EMPTY_GROUP
         return answered(caller.token, result)
-    return Decision(tuple(forgotten(group)), (Reply(caller.token, result, after_commit=True),))
+    return Decision(tuple(forgotten(group)), (Reply(caller.token, result, after_commit=True),), may_be_split=True)
 
 
 def _described(member: Member, protocol: str | None) -> DescribedGroupMember:

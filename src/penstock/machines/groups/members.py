@@ -1,9 +1,13 @@
-"""A member of a classic group, and a caller who waits for an answer. Both are values: a change makes another."""
+"""A member of a classic group, and a caller that waits for an answer, are values: a change makes another one."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.machines.groups.records import StoredMember
+
+# Of a member in a group's record, beside its texts and bytes: their lengths and two timeouts.
+_FIXED_BYTES: Final = 24
 
 
 @dataclass(slots=True, frozen=True)
@@ -19,13 +23,14 @@ class Waiter:
 class Member:
     member_id: str
     instance_id: str | None
-    """Set for a static member (KIP-345): who comes back under this name takes the member's place."""
+    """Set for a static member (KIP-345): a client that comes back under this name takes the member's place."""
     client_id: str
     client_host: str
     rebalance_timeout_ms: int
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    """What it can do, the best first: assignors and what to tell each. To the coordinator they are opaque."""
+    """What it can do, the best first: assignors and the member's metadata for each. To the coordinator they are
+    opaque."""
     assignment: bytes = b""
     is_new: bool = False
     """It has not been through a rebalance yet: if it stays silent in its first join, it goes."""
@@ -36,6 +41,13 @@ class Member:
             if name == protocol:
                 return metadata
         return None
+
+    @property
+    def log_bytes(self) -> int:
+        """What it takes in the log without its assignment, whichever of its protocols is chosen, at the most."""
+        texts = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
+        metadata = max((len(metadata) for _, metadata in self.protocols), default=0)
+        return _FIXED_BYTES + sum(len(text.encode()) for text in texts) + metadata
 
     def stored(self, protocol: str | None) -> StoredMember:
         """The member as the log keeps it."""

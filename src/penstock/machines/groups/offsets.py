@@ -1,7 +1,9 @@
-"""Committed offsets of a group: OffsetCommit, OffsetFetch, OffsetDelete, and when they expire."""
+"""Decides about the committed offsets of a group: OffsetCommit, OffsetFetch, OffsetDelete, and when they expire."""
 
 from collections.abc import Iterator
+from typing import Final
 
+from penstock.machines.groups.bounds import STRING_BYTES, fits
 from penstock.machines.groups.changes import Caller, Change, Decision, Instant, Reply
 from penstock.machines.groups.classic import ClassicGroup, State
 from penstock.machines.groups.draft import answered
@@ -27,25 +29,30 @@ from penstock.protocol.schemas.group_offsets import (
     OffsetFetchResponseTopics,
 )
 
+# A record of an offset takes more than this: a request for more of them than a batch holds need not be looked into.
+_LEAST_RECORD_BYTES: Final = 58
+_LATEST_MS: Final = 0x7FFF_FFFF_FFFF_FFFF
+
 
 def commit(
     group: ClassicGroup | None, request: OffsetCommitRequest, caller: Caller, now: Instant, settings: GroupSettings
 ) -> Decision:
-    """Only a member of the present generation may commit, or somebody without a group's coordination while nobody is in
-    the group."""
+    """Only a member of the present generation may commit, or, while the group has no members, a client that is none."""
     if (code := _commit_error(group, request, caller.version)) is not None:
         return answered(caller.token, commit_refusal(request, code))
+    if sum(len(topic.partitions) for topic in request.topics) * _LEAST_RECORD_BYTES > settings.max_record_bytes:
+        return answered(caller.token, commit_refusal(request, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
     changes: list[Change] = []
     if group is not None and group.state is not State.EMPTY:
         changes.append(session_extended(group, request.member_id, now))
-    expire_ms = -1 if request.retention_time_ms == -1 else now.wall_ms + request.retention_time_ms
+    expire_ms = _expiry(request.retention_time_ms, now)
     topics = []
     for topic in request.topics:
         partitions = []
         for partition in topic.partitions:
             metadata = partition.committed_metadata or ""
             code = ErrorCode.NONE
-            if _length(metadata) > settings.offset_metadata_max_bytes:
+            if _length(metadata) > settings.offset_metadata_max_bytes or not fits(metadata, STRING_BYTES):
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 changes.append(
@@ -99,13 +106,14 @@ def delete(group: ClassicGroup | None, request: OffsetDeleteRequest, caller: Cal
             records += [OffsetForgotten(group.group_id, topic.name, index) for index in asked if index in committed]
         partitions = [OffsetDeleteResponsePartition(partition_index=index, error_code=code) for index in asked]
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
-    return Decision(tuple(records), (Reply(caller.token, OffsetDeleteResponse(topics=topics), after_commit=True),))
+    reply = Reply(caller.token, OffsetDeleteResponse(topics=topics), after_commit=True)
+    return Decision(tuple(records), (reply,), may_be_split=True)
 
 
 def expired(group: ClassicGroup, now: Instant, settings: GroupSettings) -> Iterator[OffsetForgotten | GroupForgotten]:
     """What is not kept any longer (KIP-211): offsets of a group that has been empty for the retention, of topics that a
-    stable group does not read any more, and of nobody's group, in which only commits tell the time. A group that has
-    neither offsets nor members goes as a whole."""
+    stable group does not read any more, and of a group that never had members, whose age only commits show. A group
+    that has neither offsets nor members goes as a whole."""
     kept = False
     subscribed = group.subscribed_topics()
     for topic, committed in group.offsets.items():
@@ -137,12 +145,17 @@ def _commit_error(group: ClassicGroup | None, request: OffsetCommitRequest, vers
         return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
     if generation < 0 and group.state is State.EMPTY:
         return None
-    # Who has neither a generation nor a name is no member, which the check of its name says too.
+    # A caller that has neither a generation nor a name is no member, which the check of its name says too.
     if (code := group.identity_error(request.member_id, request.group_instance_id)) is not None:
         return code
     if generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is State.COMPLETING else None
+
+
+def _expiry(retention_ms: int, now: Instant) -> int:
+    """-1 is no retention of the request's own. One that has passed already is over now, an endless one never is."""
+    return -1 if retention_ms == -1 else min(now.wall_ms + max(retention_ms, 0), _LATEST_MS)
 
 
 def _length(metadata: str) -> int:
@@ -171,12 +184,12 @@ def _committed(offset: OffsetCommitted) -> OffsetFetchResponsePartitions:
 
 
 def _is_of_another_topic(committed: bytes, asked: bytes) -> bool:
-    """A topic of the same name that was deleted and created again since."""
+    """Whether the topic was deleted and created again under its name since."""
     return ZERO_UUID not in (committed, asked) and committed != asked
 
 
 def _reads(group: ClassicGroup, subscribed: frozenset[str] | None, topic: str) -> bool:
-    """Of a consumer group whose members are not understood, any topic may be in use."""
+    """Whether the group reads a topic. If its members are not understood, a consumer group may read any."""
     return group.is_consumer_group if subscribed is None else topic in subscribed
 
 

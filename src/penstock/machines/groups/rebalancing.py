@@ -1,4 +1,4 @@
-"""How a group goes from one generation to the next, and what time does to it."""
+"""Decides how a group goes from one generation to the next, and what time does to it."""
 
 from dataclasses import replace
 from typing import Final
@@ -17,11 +17,11 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schemas.groups import SyncGroupResponse
 
 CALM: Final = (State.EMPTY, State.COMPLETING, State.STABLE)
-"""In these a rebalance may begin."""
+"""The states in which a rebalance may begin."""
 
 
 def rebalance(draft: Draft) -> None:
-    """Somebody came, changed or went: begin a rebalance, or see whether the one under way has everybody now."""
+    """A member came, changed or went: begin a rebalance, or see whether all members have joined the one under way."""
     if draft.group.state in CALM:
         begin(draft)
     else:
@@ -29,7 +29,7 @@ def rebalance(draft: Draft) -> None:
 
 
 def begin(draft: Draft) -> None:
-    """Everybody has to join again. A group that was empty waits a while for more members to come."""
+    """All members have to join again. A group that was empty waits a while for more members to come."""
     group, now_ms = draft.group, draft.now.ms
     for waiter in group.syncing.values():
         draft.answer(waiter, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
@@ -51,7 +51,8 @@ def complete_if_all_joined(draft: Draft) -> None:
 
 
 def complete(draft: Draft) -> None:
-    """Begin the next generation with those who joined. Static members stay in it though they did not come back yet."""
+    """Begin the next generation with the members that joined. Static members stay in it though they did not come back
+    yet."""
     group = draft.group
     late = [
         member.member_id
@@ -84,7 +85,7 @@ def complete(draft: Draft) -> None:
 
 
 def remove(draft: Draft, member_id: str) -> None:
-    """A member goes. If it waits for something it is told that it is none any more."""
+    """A member goes. If it waits for a reply, the reply says that it is no member any more."""
     group = draft.group
     if waiter := group.joining.get(member_id):
         draft.answer(waiter, join_refusal(waiter.version, ErrorCode.UNKNOWN_MEMBER_ID, ""))
@@ -97,8 +98,7 @@ def time_passed(draft: Draft) -> None:
     """Invitations, sessions and rebalances that ran out."""
     group, now_ms = draft.group, draft.now.ms
     for member_id in [invited for invited, until_ms in group.invited.items() if until_ms <= now_ms]:
-        draft.event(MemberLeft(group.group_id, member_id))
-        _complete_if_nobody_is_missing(draft)
+        withdraw(draft, member_id)
     for member_id in [member_id for member_id, until_ms in group.sessions.items() if until_ms <= now_ms]:
         # What happened to the members before may have extended this one's session.
         if group.sessions.get(member_id, now_ms + 1) <= now_ms and not group.is_excused(member_id):
@@ -113,6 +113,13 @@ def time_passed(draft: Draft) -> None:
         for member_id in sorted(group.unsynced):
             remove(draft, member_id)
         begin(draft)
+    draft.forget_if_unused()
+
+
+def withdraw(draft: Draft, member_id: str) -> None:
+    """An invitation is not valid any longer."""
+    draft.event(MemberLeft(draft.group.group_id, member_id))
+    _complete_if_nobody_is_missing(draft)
 
 
 def _complete_if_nobody_is_missing(draft: Draft) -> None:

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, in Kafka's own format, so that its tools can read them.
+"""Encodes and decodes the records of `__consumer_offsets`, in Kafka's own format, so that its tools can read them.
 
 A key begins with the type of the record, a value with a version. No value: what the key names is gone.
 

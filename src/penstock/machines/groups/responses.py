@@ -1,4 +1,4 @@
-"""The responses that say no, and the parts that several others have in common."""
+"""Builds the responses that refuse, and the parts that several others have in common."""
 
 from penstock.machines.groups.changes import DeleteGroup, DescribeGroup
 from penstock.machines.groups.classic import ClassicGroup
@@ -44,13 +44,17 @@ Request = (
 
 def refusal(request: Request, code: ErrorCode) -> Message:
     """The response that says that nothing was done, and why."""
+    if code == ErrorCode.MESSAGE_TOO_LARGE:
+        # That is for producers. These are Kafka's codes for a coordinator's own records.
+        is_commit = isinstance(request, OffsetCommitRequest)
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.UNKNOWN_SERVER_ERROR
     match request:
         case JoinGroupRequest():
             return JoinGroupResponse(error_code=code, member_id=request.member_id)
         case SyncGroupRequest():
             return SyncGroupResponse(error_code=code)
         case HeartbeatRequest():
-            # A member cannot know that its coordinator is still loading, and need not: as in Kafka, it is told that
+            # A member cannot know that its coordinator is still loading, and need not: as in Kafka, the reply says that
             # all is well, since its session begins when the group is loaded.
             loading = code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)

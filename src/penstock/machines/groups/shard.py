@@ -1,9 +1,10 @@
-"""All groups that one partition of `__consumer_offsets` holds, as a fold over its records."""
+"""A shard is all groups that one partition of `__consumer_offsets` holds, as a fold over its records."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
 from penstock.machines.groups import joining, leaving, listing, offsets, syncing
+from penstock.machines.groups.bounds import MAX_INVITED, is_name
 from penstock.machines.groups.changes import (
     Caller,
     Change,
@@ -12,6 +13,9 @@ from penstock.machines.groups.changes import (
     DescribeGroup,
     Event,
     Instant,
+    MemberInvited,
+    MemberJoined,
+    MemberLeft,
     OffsetsChecked,
     SessionExtended,
     SessionsBegun,
@@ -20,7 +24,7 @@ from penstock.machines.groups.classic import ClassicGroup
 from penstock.machines.groups.deadlines import Deadlines
 from penstock.machines.groups.draft import Draft, answered
 from penstock.machines.groups.listing import GroupListing
-from penstock.machines.groups.rebalancing import begin, time_passed
+from penstock.machines.groups.rebalancing import begin, time_passed, withdraw
 from penstock.machines.groups.records import GroupForgotten, GroupStored, OffsetCommitted, OffsetForgotten
 from penstock.machines.groups.responses import Request, refusal
 from penstock.machines.groups.settings import GroupSettings
@@ -40,13 +44,17 @@ class GroupShard:
         self.settings = settings
         self._groups: dict[str, ClassicGroup] = {}
         self._deadlines = Deadlines(self._deadline_of)
-        # Groups in which somebody waits for an answer.
+        # Groups in which a caller waits for an answer.
         self._awaited: set[str] = set()
+        # Groups and members that were invited and have not come, the oldest invitation first.
+        self._invitations: dict[tuple[str, str], None] = {}
         self._check_at_ms: int | None = None
         self._to_check: tuple[str, ...] = ()
 
     def decide(self, request: Request, caller: Caller, now: Instant, *, new_member_id: str = "") -> Decision:
         """What the request leads to; changes nothing. `new_member_id` is a UUID, in case the member needs a name."""
+        if not is_name(request.group_id):
+            return answered(caller.token, refusal(request, ErrorCode.INVALID_GROUP_ID), after_commit=False)
         group = self._groups.get(request.group_id)
         match request:
             case HeartbeatRequest():
@@ -56,7 +64,8 @@ class GroupShard:
             case OffsetFetchRequestGroup():
                 return answered(caller.token, offsets.fetch(group, request))
             case JoinGroupRequest():
-                return joining.join(group, request, caller, now, self.settings, new_member_id=new_member_id)
+                decision = joining.join(group, request, caller, now, self.settings, new_member_id=new_member_id)
+                return self._make_room(decision, now) if len(self._invitations) >= MAX_INVITED else decision
             case SyncGroupRequest():
                 return syncing.sync(group, request, caller, now, self.settings)
             case LeaveGroupRequest():
@@ -89,14 +98,22 @@ class GroupShard:
             case SessionExtended(group=group_id, until_ms=until_ms):
                 self._groups[group_id].apply(change)
                 self._deadlines.note(group_id, until_ms)
+            case MemberInvited(group=group_id, member_id=member_id, until_ms=until_ms):
+                self._groups[group_id].apply(change)
+                self._deadlines.note(group_id, until_ms)
+                self._invitations[group_id, member_id] = None
+            case MemberLeft(group=group_id, member_id=member_id):
+                # No deadline comes earlier by this, so that it costs the same in a group of thousands.
+                self._groups[group_id].apply(change)
+                self._invitations.pop((group_id, member_id), None)
+                self._note_waiters(group_id)
             case Event(group=group_id):
                 group = self._groups[group_id]
                 group.apply(change)
                 self._deadlines.note(group_id, group.next_deadline_ms())
-                if group.joining or group.syncing:
-                    self._awaited.add(group_id)
-                else:
-                    self._awaited.discard(group_id)
+                if isinstance(change, MemberJoined):
+                    self._invitations.pop((group_id, change.member.member_id), None)
+                self._note_waiters(group_id)
 
     def loaded(self, now: Instant) -> Decision:
         """The whole log is applied: from now on members have to show that they live."""
@@ -107,7 +124,7 @@ class GroupShard:
             draft = Draft(group, now, self.settings)
             draft.event(SessionsBegun(group.group_id, now.ms))
             if len(group.members) > self.settings.max_size:
-                # The limit was lowered: have all join again, and those who are too many are turned away.
+                # The limit was lowered: have all join again, and those above the limit are turned away.
                 begin(draft)
             changes += draft.decision().changes
         return Decision(tuple(changes))
@@ -129,7 +146,7 @@ class GroupShard:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def shift_deadlines(self, by_ms: int) -> None:
-        """Nobody could be heard for so long: nobody loses by it."""
+        """No member could be heard during this time: none loses by it."""
         for group in self._groups.values():
             group.shift_deadlines(by_ms)
         self._deadlines.shift(by_ms)
@@ -141,7 +158,7 @@ class GroupShard:
                 return
 
     def abandon(self) -> list[Hashable]:
-        """Another broker takes over: the tokens of all who wait."""
+        """Another broker takes over. Returns the tokens of all callers that wait."""
         return [
             waiter.token
             for group_id in self._awaited
@@ -161,8 +178,8 @@ class GroupShard:
         )
 
     def groups(self) -> Iterator[GroupListing]:
-        """All groups, for a listing."""
-        return (listing.listing(group) for group in self._groups.values())
+        """All groups, for a listing. It may be made while groups come and go."""
+        return (listing.listing(group) for group in tuple(self._groups.values()))
 
     def committed(self, group_id: str) -> Mapping[tuple[str, int], OffsetCommitted]:
         """What a group has committed, by topic and partition."""
@@ -175,10 +192,38 @@ class GroupShard:
             for partition, offset in committed.items()
         }
 
+    def committed_partitions(self, group_id: str) -> dict[str, list[int]]:
+        """What a group has committed offsets of, by topic."""
+        group = self._groups.get(group_id)
+        return {} if group is None else {topic: list(committed) for topic, committed in group.offsets.items()}
+
     def committed_offset(self, group_id: str, topic: str, partition: int) -> OffsetCommitted | None:
         """What a group has committed for one partition."""
         group = self._groups.get(group_id)
         return None if group is None else group.offsets.get(topic, {}).get(partition)
+
+    def _make_room(self, decision: Decision, now: Instant) -> Decision:
+        """If the decision is an invitation, the oldest one is not valid any longer."""
+        invited = next((change for change in decision.changes if isinstance(change, MemberInvited)), None)
+        if invited is None:
+            return decision
+        group_id, member_id = next(iter(self._invitations))
+        draft = Draft(self._groups[group_id], now, self.settings)
+        if group_id == invited.group:
+            # Whatever this group waits for, it now waits for the new one too.
+            draft.event(MemberLeft(group_id, member_id))
+        else:
+            withdraw(draft, member_id)
+            draft.forget_if_unused()
+        withdrawn = draft.decision()
+        return Decision(withdrawn.changes + decision.changes, withdrawn.replies + decision.replies)
+
+    def _note_waiters(self, group_id: str) -> None:
+        group = self._groups[group_id]
+        if group.joining or group.syncing:
+            self._awaited.add(group_id)
+        else:
+            self._awaited.discard(group_id)
 
     def _group(self, group_id: str) -> ClassicGroup:
         group = self._groups.get(group_id)
@@ -202,8 +247,11 @@ class GroupShard:
     def _forget_group(self, group_id: str) -> None:
         group = self._groups.pop(group_id, None)
         self._awaited.discard(group_id)
+        self._deadlines.drop(group_id)
+        for member_id in group.invited if group is not None else ():
+            self._invitations.pop((group_id, member_id), None)
         if group is not None and group.offsets:
-            # Its offsets have tombstones of their own; until then it is a group that nobody coordinates.
+            # Its offsets have tombstones of their own; until then it is a group without members.
             self._group(group_id).offsets = group.offsets
 
     def _check_offsets(self, now: Instant) -> Decision:

@@ -1,16 +1,24 @@
-"""Which partition of `__consumer_offsets` holds a group: Kafka's rule, so that its tools look in the right place."""
+"""Computes which partition of `__consumer_offsets` holds a group, by Kafka's rule, so that its tools look in the right
+place."""
 
 from functools import lru_cache
 from typing import Final
+
+from penstock.machines.groups.bounds import is_name
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 _SMALLEST: Final = -0x8000_0000
 
 
-@lru_cache(maxsize=10_000)
 def partition_for(group_id: str, partitions: int) -> int:
-    """The partition of a group, out of so many."""
+    """The partition of a group, out of `partitions`. What is too long for a group's name is neither hashed nor
+    remembered: the coordinator that it is sent to refuses it."""
+    return _partition_for(group_id, partitions) if is_name(group_id) else 0
+
+
+@lru_cache(maxsize=10_000)
+def _partition_for(group_id: str, partitions: int) -> int:
     number = java_hash(group_id)
     # The smallest number has no counterpart among Java's positive ones; Kafka takes 0 for it.
     return 0 if number == _SMALLEST else abs(number) % partitions

@@ -1,8 +1,10 @@
-"""SyncGroup and Heartbeat: the plan goes from the leader to everybody, and everybody shows that it lives."""
+"""Decides a SyncGroup, by which the leader's plan reaches all members, and a Heartbeat, by which a member shows that it
+lives."""
 
 from dataclasses import replace
 from typing import Final
 
+from penstock.machines.groups.bounds import plan_fits
 from penstock.machines.groups.changes import (
     Caller,
     Decision,
@@ -32,6 +34,9 @@ def sync(
     if group is None or code is not None:
         refusal = SyncGroupResponse(error_code=code or ErrorCode.UNKNOWN_MEMBER_ID)
         return answered(caller.token, refusal, after_commit=code not in _TOLD_AT_ONCE)
+    if not plan_fits(group.log_bytes, (part.assignment for part in request.assignments), settings.max_record_bytes):
+        # The others go on waiting. A leader that brings nothing better in time is taken for one that brought nothing.
+        return answered(caller.token, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
     draft = Draft(group, now, settings)
     if group.state is State.STABLE:
         if request.member_id in group.unsynced:
@@ -47,7 +52,7 @@ def sync(
 
 
 def heartbeat(group: ClassicGroup | None, request: HeartbeatRequest, caller: Caller, now: Instant) -> Decision:
-    """A member lives, and learns whether it has to join again. That it need not is told at once."""
+    """A member lives, and learns whether it has to join again. A reply that it need not leaves at once."""
     if not request.group_id:
         return answered(caller.token, HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID), after_commit=False)
     if group is None:
@@ -88,7 +93,7 @@ def _differ(said: str | None, known: str | None) -> bool:
 
 
 def _spread(draft: Draft, plan: dict[str, bytes]) -> None:
-    """Store the plan and answer all who wait for it. Who is not in it gets nothing to do."""
+    """Store the plan and answer all members that wait for it. A member that is not in it gets nothing to do."""
     group = draft.group
     record = group.stored(draft.now.wall_ms)
     members = tuple(replace(member, assignment=plan.get(member.member_id, b"")) for member in record.members)

@@ -1,4 +1,4 @@
-"""Record batches to columns and back, whole columns at a time: no Python object for any record.
+"""Turns record batches into columns and back, whole columns at a time and without a Python object for any record.
 
 NumPy and pyarrow do the work, or Numba's compiled code where it is installed; none is imported before it is needed.
 """

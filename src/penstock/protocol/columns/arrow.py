@@ -1,4 +1,4 @@
-"""Columns as Arrow record batches, without copying them, and the other way round."""
+"""Turns columns into Arrow record batches, without copying them, and back."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal

@@ -1,6 +1,7 @@
-"""Fetched record batches to columns: which batches count, their records in one buffer, the columns put together."""
+"""Decodes fetched record batches to columns: it chooses the batches that count, puts their records into one buffer, and
+makes the columns."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,9 +17,9 @@ from penstock.protocol.batch import (
 )
 from penstock.protocol.columns.kernels import HeaderScan, Impl, Kernels, Regions, Scan, load
 from penstock.protocol.columns.layout import ALL_COLUMNS, MESSAGE_COLUMNS, Binary, Columns, Headers, pack_bits
-from penstock.protocol.compression import decompress
+from penstock.protocol.compression import MAX_DECOMPRESSED_BYTES, decompress
 from penstock.protocol.errors import DecodeError
-from penstock.protocol.records import MAX_DECOMPRESSED_BYTES, iterate
+from penstock.protocol.records import iterate
 from penstock.protocol.varint import Buffer
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def decode(
 ) -> Columns:
     """The records of whole batches, as the reply to a fetch has them, without those below `start_offset`.
 
-    `aborted` is the reply's list of (producer id, first offset) to one who reads committed records only: what these
-    transactions wrote is left out. Checksums are checked unless they were. The result shares no memory with `data`.
+    `aborted` is the list of (producer id, first offset) in the reply to a reader of committed records: what these
+    transactions wrote is left out. Checksums are checked unless `is_verified`. The result shares no memory with `data`.
     """
     pieces = decode_pieces(
         data,
@@ -68,11 +69,15 @@ def decode_pieces(
     impl: Impl = "auto",
     piece_bytes: int = MAX_DECOMPRESSED_BYTES,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+    on_corrupt: Callable[[BatchHeader, memoryview, DecodeError], None] | None = None,
 ) -> Iterator[Columns]:
-    """The same in pieces, to bound the memory that compressed batches take: as many batches at a time as decompress to
+    """`decode` in pieces, to bound the memory that compressed batches take: as many batches at a time as decompress to
     `piece_bytes`, or a single one up to `max_decompressed_bytes`.
 
-    There is one piece at least, maybe without records. Damaged records show when their piece is asked for.
+    There is one piece at least, maybe without records. Damaged records show when their piece is asked for: all records
+    of a batch are refused if one of them cannot be read. `on_corrupt` is then called with the batch, which is left out
+    unless the function raises; what comes before the batch is in pieces before that. Without it a DecodeError is
+    raised.
     """
     if unknown := set(columns) - set(ALL_COLUMNS):
         raise ValueError(f"there is no column {unknown.pop()!r}; there are {', '.join(ALL_COLUMNS)}")
@@ -85,20 +90,32 @@ def decode_pieces(
     check = check_shape if is_verified else verify
     for header, view in split(data):
         start, end = end, end + len(view)
-        check(header, view)
         last_offset = header.base_offset + header.last_offset_delta
         is_left_out = last_offset < start_offset or (skip_control and header.attributes & CONTROL_BIT != 0)
-        if not transactions.is_aborted(header, view) and not is_left_out:
-            payload: Buffer = view[HEADER.size :]
-            if header.attributes & CODEC_BITS:
-                payload = decompress(header.codec, payload, limit=max_decompressed_bytes)
+        payload: Buffer | None = None
+        try:
+            check(header, view)
+            if not transactions.is_aborted(header, view) and not is_left_out:
+                payload = view[HEADER.size :]
+                if header.attributes & CODEC_BITS:
+                    payload = decompress(header.codec, payload, limit=max_decompressed_bytes)
+                _check_count(header, len(payload))
+        except DecodeError as error:
+            if on_corrupt is None:
+                raise
+            if piece.headers:
+                yield from _columns_of_readable(piece, whole, wanted, next_offset, on_corrupt)
+                piece = _Piece()
+            on_corrupt(header, view, error)
+            payload = None
+        if payload is not None:
             if piece.headers and (piece.size + len(payload) > piece_bytes or end - piece.starts[0] > _MAX_BUFFER):
-                yield _columns(piece, whole, wanted, next_offset)
+                yield from _columns_of_readable(piece, whole, wanted, next_offset, on_corrupt)
                 piece = _Piece()
             piece.add(header, payload, start + HEADER.size)
         if last_offset >= next_offset:
             next_offset = last_offset + 1
-    yield _columns(piece, whole, wanted, next_offset)
+    yield from _columns_of_readable(piece, whole, wanted, next_offset, on_corrupt)
 
 
 # Positions have 32 bits, as Arrow's offsets have.
@@ -144,10 +161,7 @@ class _Piece:
     is_compressed: bool = False
 
     def add(self, header: BatchHeader, payload: Buffer, start: int) -> None:
-        # Checked before anything is allotted for so many.
         size = len(payload)
-        if header.record_count > size // _SMALLEST_RECORD:
-            raise DecodeError(f"{header.record_count} records do not fit the {size} bytes of their batch")
         self.headers.append(header)
         self.payloads.append(payload)
         self.starts.append(start)
@@ -155,6 +169,14 @@ class _Piece:
         self.size += size
         if header.attributes & CODEC_BITS:
             self.is_compressed = True
+
+    def parts(self) -> "tuple[_Piece, _Piece]":
+        """Two pieces of half the batches each."""
+        first, second = _Piece(), _Piece()
+        middle = len(self.headers) // 2
+        for index, batch in enumerate(zip(self.headers, self.payloads, self.starts, strict=True)):
+            (first if index < middle else second).add(*batch)
+        return first, second
 
     def regions(self, whole: memoryview) -> "tuple[NDArray[np.uint8], Regions, NDArray[Any]]":
         """The buffer, where in it the records are, and the headers as an array."""
@@ -191,6 +213,37 @@ class _Wanted(NamedTuple):
     kernels: Kernels
     columns: Collection[str]
     start_offset: int
+
+
+def _check_count(header: BatchHeader, size: int) -> None:
+    """Check the number of records before anything is allotted for them."""
+    if header.record_count > size // _SMALLEST_RECORD:
+        raise DecodeError(f"{header.record_count} records do not fit the {size} bytes of their batch")
+
+
+def _columns_of_readable(
+    piece: _Piece,
+    whole: memoryview,
+    wanted: _Wanted,
+    next_offset: int,
+    on_corrupt: Callable[[BatchHeader, memoryview, DecodeError], None] | None,
+) -> Iterator[Columns]:
+    """The piece as a whole, if all of it can be read; else in parts, without the batches that cannot."""
+    try:
+        columns = _columns(piece, whole, wanted, next_offset)
+    except DecodeError as error:
+        if on_corrupt is None:
+            raise
+        if len(piece.headers) == 1:
+            [header], [start] = piece.headers, piece.starts
+            on_corrupt(header, whole[start - HEADER.size :][: header.size], error)
+            return
+        first, second = piece.parts()
+        between = max(wanted.start_offset, first.headers[-1].next_offset)
+        yield from _columns_of_readable(first, whole, wanted, between, on_corrupt)
+        yield from _columns_of_readable(second, whole, wanted, next_offset, on_corrupt)
+    else:
+        yield columns
 
 
 def _columns(piece: _Piece, whole: memoryview, wanted: _Wanted, next_offset: int) -> Columns:
@@ -251,7 +304,7 @@ def _headers(kernels: Kernels, buffer: "NDArray[np.uint8]", scan: Scan, header_s
 
 
 def _check_text(column: Binary) -> None:
-    """All at once: text behind text is text, and if no text begins within a character, its parts are text too."""
+    """All at once: text after text is text, and if no text begins within a character, its parts are text too."""
     if not len(column.data) or column.data.max() < 0x80:
         return
     starts = column.offsets[:-1]
@@ -276,7 +329,7 @@ def _size(scan: Scan, header_scan: HeaderScan) -> "NDArray[np.int32]":
 
 
 def _sequence(scan: Scan, batches: "NDArray[Any]") -> "NDArray[np.int32]":
-    """Sequence numbers begin again at 0 behind the largest."""
+    """Sequence numbers begin again at 0 after the largest."""
     import numpy as np
 
     base = batches["base_sequence"].astype(np.int64)

@@ -1,4 +1,5 @@
-"""Columns to record batches: rows divided into batches, the size of every record known before any is written."""
+"""Encodes columns to record batches: rows are divided into batches, and the size of every record is known before any is
+written."""
 
 import struct
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""The loops over records, of which there are two implementations: by NumPy with pyarrow, and compiled by Numba."""
+"""Chooses between the two implementations of the loops over records: NumPy with pyarrow, or code compiled by Numba.
+
+The reference of both is `protocol.records.iterate`.
+"""
 
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, cast
@@ -30,7 +33,7 @@ class Regions(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """Where in the buffer the fields of each record are. A length of -1 is null; headers begin behind their count."""
+    """Where in the buffer the fields of each record are. A length of -1 is null; headers begin after their count."""
 
     offset: "Ints"
     timestamp: "Ints"
@@ -44,7 +47,7 @@ class Scan(NamedTuple):
 
 
 class HeaderScan(NamedTuple):
-    """The same for each header, of all records in turn."""
+    """Where in the buffer the key and the value of each header are, of all records in turn."""
 
     key_start: "Positions"
     key_length: "Positions"
@@ -55,7 +58,7 @@ class HeaderScan(NamedTuple):
 class Layout(NamedTuple):
     """Records to be written: where each begins and what its varints say. A key or value length of -1 is null.
 
-    `body` is a record's length behind the varint that says it, `header` the headers of each as they are written behind
+    `body` is a record's length after the varint that holds it, `header` the headers of each as they are written after
     their count.
     """
 
@@ -83,7 +86,7 @@ class Kernels(Protocol):
     def gather(
         self, buffer: "Bytes", start: "Positions", length: "Positions"
     ) -> "tuple[NDArray[np.signedinteger[Any]], Bytes]":
-        """Offsets, from 0, and the bytes behind one another. Starts ascend and nothing overlaps."""
+        """Offsets, from 0, and the bytes one after the other. Starts ascend and nothing overlaps."""
         ...
 
     def take(self, column: Binary, rows: "Ints") -> Binary:
@@ -95,7 +98,7 @@ class Kernels(Protocol):
         ...
 
     def write_headers(self, key_length: "Ints", key: Binary, value_length: "Ints", value: Binary) -> "Bytes":
-        """The headers one behind the other."""
+        """The headers one after the other."""
         ...
 
     def murmur2(self, column: Binary) -> "NDArray[np.uint32]":

@@ -1,4 +1,6 @@
-"""The loops over records, compiled by Numba. Compiled code checks no bounds, so every length is checked here.
+"""Numba compiles these loops over records. Compiled code checks no bounds, so every length is checked here.
+
+The reference is `protocol.records.iterate`: what it refuses is refused here.
 
 What was compiled is kept in Numba's cache, so that only the first process on a machine waits for it.
 """
@@ -149,7 +151,7 @@ def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., An
 
 @_compiled(_VARINT(_READ, types.int64, types.int64, types.int64))
 def _varint(buffer: Any, position: int, end: int, bits: int) -> Any:
-    # Behind one that is cut off or too long, the position is -1.
+    # After one that is cut off or too long, the position is -1.
     value = np.uint64(0)
     shift = np.uint64(0)
     while position < end:

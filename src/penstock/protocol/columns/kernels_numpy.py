@@ -1,6 +1,7 @@
-"""The loops over records as operations of NumPy on whole columns; pyarrow copies what is not of one length.
+"""NumPy does the loops over records as operations on whole columns; pyarrow copies what is not of one length.
 
-Only finding where records begin goes from one to the next; for records of equal length even that does not.
+Only the search for where records begin goes from one to the next; for records of equal length even that does not. The
+reference is `protocol.records.iterate`: what it refuses is refused here.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ _ORDER = "the offsets of a batch's records do not ascend to its last offset"
 
 # Rows at a time: what is worked with stays in the processor's cache.
 _CHUNK = 16 * 1024
-# So few rows are faster one by one: of records, of those with one more header, of keys with one more word.
+# Up to this many rows are faster one by one: of records, of those with one more header, of keys with one more word.
 _FEW = 16
 _FEW_HEADERS = 100
 _FEW_KEYS = 128
@@ -238,7 +239,7 @@ def _equal_run(buffer: Bytes, position: int, size: int, count: int) -> int:
 
 def _scan_rows(buffer: Bytes, batch: Regions, position: Ints, result: Scan) -> None:
     """The fields of some records, each with the header of its batch. Positions only grow, so a record that ends where
-    the next one begins has read nothing beyond. Behind the buffer's end, its last byte is read again and again."""
+    the next one begins has read nothing beyond. After the buffer's end, its last byte is read again and again."""
     number, position = _read_varints(buffer, position, 32)
     if (number & 1).any():
         raise DecodeError("a record's length is below 0")
@@ -318,7 +319,7 @@ def _scan_headers_of(buffer: Bytes, start: int, end: int, result: HeaderScan) ->
 
 
 def _read_varints(buffer: Bytes, position: Ints, bits: int) -> tuple[NDArray[Any], Ints]:
-    """The unsigned numbers at `position`, and the positions behind them."""
+    """The unsigned numbers at `position`, and the positions after them."""
     byte = buffer.take(position, mode="clip")
     value: NDArray[Any] = byte.astype(np.uint64 if bits == 64 else np.int64)
     behind = position + 1
@@ -400,7 +401,7 @@ def _as_arrow(offsets: NDArray[np.signedinteger[Any]], data: Bytes, validity: By
 
 
 def _join(*columns: pa.Array) -> Bytes:
-    """What stands in each row behind one another, row by row; nulls are nothing."""
+    """The fields of each row one after the other, row by row; nulls take no bytes."""
     separator = pa.scalar(b"", pa.large_binary())
     return _bytes_of(pc.binary_join_element_wise(*columns, separator, null_handling="replace", null_replacement=""))
 

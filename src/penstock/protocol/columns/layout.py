@@ -1,4 +1,5 @@
-"""Columns of records: an array for each field, in the memory layout of Arrow, which takes them over as they are."""
+"""Defines the columns of records: an array for each field, in the memory layout of Arrow, which takes them over as they
+are."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ class Binary:
         return lengths
 
     def slice(self, first: int, count: int) -> "Binary":
-        """Some rows, of the same data."""
+        """A slice of rows, which shares the data."""
         validity = self.validity
         if validity is not None:
             validity = pack_bits(unpack_bits(validity, count, first))
@@ -57,7 +58,7 @@ class Headers:
 class Columns:
     """`count` records; a column that was not asked for is None.
 
-    Whoever fetched them goes on at `next_offset`, which lies behind records left out, too.
+    A reader goes on at `next_offset`, which lies after records left out, too.
     """
 
     count: int
@@ -73,7 +74,7 @@ class Columns:
     size: "NDArray[np.int32] | None" = None
     """Bytes of key, value and the keys and values of headers."""
     crc: "NDArray[np.uint32] | None" = None
-    """Of the batch that the record came in, as are the next four."""
+    """The checksum of the record's batch; the next four are the batch's as well, but for `sequence`."""
     producer_id: "NDArray[np.int64] | None" = None
     producer_epoch: "NDArray[np.int16] | None" = None
     sequence: "NDArray[np.int32] | None" = None

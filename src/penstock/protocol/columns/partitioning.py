@@ -1,4 +1,5 @@
-"""Columns divided over partitions: where each key goes, the rows of each partition, and their records."""
+"""Divides columns over partitions: it finds the partition of each key, the rows of each partition, and their
+records."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,0 +1,1 @@
+"""Measures clusters: many partitions on several brokers, and several brokers of one host beside one."""

@@ -1,0 +1,95 @@
+"""Runs brokers over a ZooKeeper of three nodes, each in a process of its own, and kills them."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from benchmarks.cluster.asking import Told, ask_metadata
+from benchmarks.cluster.traffic import Traffic, counted
+from benchmarks.processes import Server, ServerError, free_port
+from benchmarks.scratch import scratch_folder
+from benchmarks.systems import speaks_kafka
+from tools.zookeeper.ensemble import Ensemble
+
+PATIENCE_SECONDS: Final = 120.0
+_POLL_SECONDS: Final = 0.05
+
+
+@dataclass(slots=True)
+class Brokers:
+    """Those that run, by their numbers. CPU of one that was killed is kept."""
+
+    folder: Path
+    zookeeper: str
+    traffic: Traffic
+    ports: list[int]
+    running: dict[int, Server] = field(default_factory=dict)
+
+    def start(self, number: int) -> Server:
+        """Returns when it serves clients."""
+        folder = self.folder / str(number)
+        folder.mkdir(exist_ok=True)
+        port = self.ports[number]
+        program = (sys.executable, "-c", "from penstock.cli.main import main; main()", "serve")
+        place = ("--zookeeper", self.zookeeper, "--node-id", str(number))
+        address = ("--data-dir", str(folder / "data"), "--listen", f"127.0.0.1:{port}")
+        server = Server(
+            [*program, *place, *address, "--log-level", "info", "--log-format", "json"],
+            port=port,
+            folder=folder,
+            cores=(),
+            is_ready=speaks_kafka,
+            environment={name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
+        )
+        self.running[number] = server
+        return server
+
+    def kill(self, number: int) -> None:
+        """As a crash does."""
+        server = self.running.pop(number)
+        server.process.kill()
+        server.process.wait()
+
+    def cpu_seconds(self) -> dict[int, float]:
+        return {number: server.cpu_seconds() for number, server in self.running.items()}
+
+    def addresses(self) -> str:
+        return ",".join(f"127.0.0.1:{self.ports[number]}" for number in sorted(self.running))
+
+    def wait_until(self, what: str, is_so: Callable[[Told], bool]) -> float:
+        """Until every broker that runs says so of the cluster; the seconds until then."""
+        began = time.monotonic()
+        waiting = sorted(self.running)
+        while waiting:
+            told = ask_metadata(self.ports[waiting[0]])
+            if is_so(told):
+                waiting.pop(0)
+            elif time.monotonic() - began > PATIENCE_SECONDS:
+                raise ServerError(f"after {PATIENCE_SECONDS:.0f} s broker {waiting[0]} waits for {what}: {told}")
+            else:
+                time.sleep(_POLL_SECONDS)
+        return time.monotonic() - began
+
+
+@contextmanager
+def cluster_of(count: int) -> Iterator[Brokers]:
+    """Brokers that have just been started; all is gone afterwards."""
+    with (
+        scratch_folder(warm_bytes=0) as folder,
+        Ensemble(nodes=3) as ensemble,
+        counted([node.address for node in ensemble.nodes]) as (connect, traffic),
+    ):
+        brokers = Brokers(Path(folder), f"{connect}/bench", traffic, [free_port() for _ in range(count)])
+        try:
+            for number in range(count):
+                brokers.start(number)
+            brokers.wait_until("the others", lambda told: len(told.brokers) == count)
+            yield brokers
+        finally:
+            for number in list(brokers.running):
+                brokers.kill(number)

@@ -1,0 +1,1 @@
+"""This room holds what the broker knows of its cluster."""

@@ -1,0 +1,1 @@
+"""Coordinators decide for groups, and give out producers' ids."""

@@ -1,0 +1,1 @@
+"""This room holds the partitions that this broker leads: appending, reading, waiting."""

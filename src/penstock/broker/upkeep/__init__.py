@@ -1,0 +1,1 @@
+"""This room does what the broker does by itself: flushing, retention, compaction, scrubbing."""

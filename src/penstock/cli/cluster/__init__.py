@@ -1,0 +1,1 @@
+"""`penstock cluster` looks at the brokers of a cluster."""

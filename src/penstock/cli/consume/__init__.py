@@ -1,0 +1,1 @@
+"""`penstock consume` prints the messages of topics."""

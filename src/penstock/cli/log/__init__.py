@@ -1,0 +1,1 @@
+"""`penstock log` shows the files of a data folder."""

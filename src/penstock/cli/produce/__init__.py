@@ -1,0 +1,1 @@
+"""`penstock produce` sends lines as messages."""

@@ -1,0 +1,1 @@
+"""`penstock topic` makes, shows, changes and deletes topics."""

@@ -1,0 +1,1 @@
+"""This package connects a client to a cluster: connections, leaders, coordinators, security and retries."""

@@ -1,0 +1,1 @@
+"""This package has requests without state between them, for tools that need no consumer."""

@@ -1,0 +1,1 @@
+"""The lake keeps topics as Delta tables, and sends them back to topics."""

@@ -1,0 +1,1 @@
+"""The sink writes rows of Spark to topics."""

@@ -1,0 +1,1 @@
+"""The source reads topics into Spark, as batches and as streams."""

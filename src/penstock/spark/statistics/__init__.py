@@ -1,0 +1,1 @@
+"""The statistics count what topics carry, in a job on Spark."""

@@ -1,0 +1,1 @@
+"""Compaction decides what is due, and cleans closed segments."""

@@ -1,0 +1,1 @@
+"""A log keeps one partition on disk: segments, their indexes, recovery and retention."""

@@ -1,0 +1,68 @@
+"""The report of a run says for each fault how long writes were away, and names every anomaly with its round."""
+
+from collections.abc import Iterable
+from statistics import median
+
+from tools.chaos.clients.work import BESIDE
+from tools.chaos.faults import FAULTS
+from tools.chaos.round import Result
+from tools.chaos.stage import SESSION_SECONDS
+
+SHOWN = 5
+"""Anomalies of one round that are printed: one cause has many."""
+HEAD = (
+    "| fault | what | rounds | writes back, median s | worst | pause, s | worst | anomalies | stuck | acks=1 | os |",
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+)
+
+
+def summary(results: Iterable[Result]) -> str:
+    all_results = list(results)
+    counts = {name: sum(one.counts.get(name, 0) for one in all_results) for name in ("ok", "failed", "unknown", "read")}
+    course = (
+        f"{len(all_results)} rounds with three brokers and three ZooKeepers; sessions last {SESSION_SECONDS:g} s. "
+        f"{counts['ok']:,} messages acknowledged, {counts['failed']:,} refused, {counts['unknown']:,} of an unknown "
+        f"outcome, {counts['read']:,} read. {sum(len(one.anomalies) for one in all_results)} anomalies; "
+        f"{sum(one.problem is not None for one in all_results)} rounds were stuck."
+    )
+    meaning = (
+        "Writes are back when every partition has acknowledged a message that was sent after the fault began "
+        "(acks=all). The pause is the longest time in which a partition acknowledged nothing, from the fault to the "
+        "end of the round, its median and its worst. The last two columns are no anomalies: how many acknowledged "
+        "messages are gone of two other topics, of which less is promised, one written with acks=1 and one with "
+        "penstock.flush=os."
+    )
+    rows = [_row(fault, [one for one in all_results if one.fault == fault]) for fault in FAULTS]
+    lines = ["# chaos", "", course, "", meaning, "", *HEAD, *(row for row in rows if row)]
+    bad = [f"- {line}" for one in all_results for line in complaints(one)]
+    return "\n".join([*lines, *(["", *bad] if bad else [])]) + "\n"
+
+
+def complaints(result: Result) -> list[str]:
+    """What is wrong with a round, if anything."""
+    where = f"round {result.name} ({', '.join([f'{result.role} on host {result.host}', *result.drawn])})"
+    stuck = [] if result.problem is None else [f"{where}: {result.problem}"]
+    more = len(result.anomalies) - SHOWN
+    rest = [f"{where}: {more} more, in its result.json"] if more > 0 else []
+    return [*stuck, *(f"{where}: {anomaly}" for anomaly in result.anomalies[:SHOWN]), *rest]
+
+
+def _row(fault: str, results: list[Result]) -> str:
+    if not results:
+        return ""
+    back = [one.back_seconds for one in results if one.back_seconds is not None]
+    pauses = [one.pause_seconds for one in results if one.pause_seconds is not None]
+    anomalies = sum(len(one.anomalies) for one in results)
+    stuck = sum(one.problem is not None for one in results)
+    cells = [fault, FAULTS[fault].what, str(len(results)), *_middle_and_worst(back), *_middle_and_worst(pauses)]
+    gone = [_gone([one.beside[topic] for one in results if topic in one.beside]) for topic in BESIDE]
+    return f"| {' | '.join([*cells, str(anomalies), str(stuck), *gone])} |"
+
+
+def _gone(counts: list[list[int]]) -> str:
+    """Of rounds, how many messages each had acknowledged and lost."""
+    return f"{sum(gone for _, gone in counts):,} of {sum(told for told, _ in counts):,}" if counts else "–"
+
+
+def _middle_and_worst(seconds: list[float]) -> tuple[str, str]:
+    return (f"{median(seconds):.1f}", f"{max(seconds):.1f}") if seconds else ("–", "–")
