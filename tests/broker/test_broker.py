@@ -18,6 +18,7 @@ from penstock.broker.broker import PARTITIONS_AT_ONCE, Broker
 from penstock.broker.config.typed import BrokerConfig
 from penstock.broker.partitions.partition import Partition
 from penstock.broker.upkeep.flushing import SAVES
+from penstock.machines.registration import Registration
 from penstock.metadata.store import StoreError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schemas.configs import (
@@ -347,6 +348,18 @@ async def test_after_a_crash_the_leader_epoch_is_higher_and_the_end_of_the_log_i
         client = await node.connect()
         await client.produce("orders", batch(b"new"))
         assert node.partition("orders").log.epochs.entries == ((0, 0), (2, 1))
+
+
+@in_loop
+async def test_a_broker_reports_once_that_its_machine_has_lost_its_power() -> None:
+    async with running({"penstock.flush": "os"}) as node:
+        reports = []
+        for damage in (None, Damage.LOSE_UNSYNCED, None):
+            await node.crash(damage)
+            member = (await node.store.members())[0]
+            found = Registration.of_member(0, member.broker_epoch, folder=member.folder, details=member.details)
+            reports.append((found.was_clean, found.may_lack_unflushed, found.flush))
+        assert reports == [(False, False, "os"), (False, True, "os"), (False, False, "os")]
 
 
 @in_loop

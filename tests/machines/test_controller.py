@@ -1,7 +1,7 @@
 """The controller: what it decides, what it refuses, and that its records always fit the image."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.machines import elections
-from penstock.machines.cluster import MIN_ISR, BrokerImage, ClusterImage, ImageChange, PartitionImage, difference
+from penstock.machines.cluster import FLUSH, MIN_ISR, BrokerImage, ClusterImage, ImageChange, PartitionImage, difference
 from penstock.machines.cluster_records import (
     NO_LEADER,
     BrokerRegistered,
     ConfigChanged,
+    ConfigResource,
     PartitionsCreated,
     ReassignedPartition,
     Record,
@@ -40,16 +41,23 @@ DEFAULTS = TopicDefaults(partitions=2, replication_factor=1)
 
 
 def registration(
-    broker_id: int, epoch: int, *, rack: str | None = None, folder: str = "", was_clean: bool = True
+    broker_id: int, epoch: int, *, rack: str | None = None, folder: str = "", was_clean: bool = True, **more: Any
 ) -> Registration:
     folder = folder or f"folder of {broker_id}"
-    return Registration(broker_id, epoch, {"PLAIN": ("h", 9092)}, rack, folder, was_clean)
+    return Registration(broker_id, epoch, {"PLAIN": ("h", 9092)}, rack, folder, was_clean, **more)
+
+
+def registration_after_a_loss_of_power(broker_id: int, epoch: int, **more: Any) -> Registration:
+    return registration(broker_id, epoch, was_clean=False, may_lack_unflushed=True, **more)
 
 
 class Configs(SomeConfigs):
-    """With the number of replicas that acks=all needs."""
+    """With the number of replicas that acks=all needs, and any way to flush."""
 
     NUMBERS: ClassVar = SomeConfigs.NUMBERS | {("topic", MIN_ISR), ("cluster", MIN_ISR)}
+
+    def problem(self, resource: ConfigResource, values: Mapping[str, str]) -> str | None:
+        return super().problem(resource, {name: value for name, value in values.items() if name != FLUSH})
 
 
 class Cluster:
@@ -558,10 +566,11 @@ class TestAnotherFolder:
         assert cluster.image.brokers[0].home_folder == "its first id"
 
 
-def replicated(min_isr: int = 2, brokers: int = 3) -> Cluster:
+def replicated(min_isr: int = 2, brokers: int = 3, flush: str | None = None) -> Cluster:
     """A topic on brokers 0, 1 and 2, registered with the epochs 1, 2 and 3."""
     cluster = Cluster(brokers)
-    cluster.create(assignment=[(0, [0, 1, 2])], configs={MIN_ISR: str(min_isr)})
+    configs = {MIN_ISR: str(min_isr)} if flush is None else {MIN_ISR: str(min_isr), FLUSH: flush}
+    cluster.create(assignment=[(0, [0, 1, 2])], configs=configs)
     return cluster
 
 
@@ -631,6 +640,53 @@ class TestReplicas:
         assert state(cluster) == ((2,), (), 2)
         alter(cluster, {1: 10, 2: 3}, broker=2, broker_epoch=3)
         assert state(cluster) == ((1, 2), (), 2)
+
+    def test_without_flushes_a_broker_whose_machine_lost_its_power_is_not_eligible(self) -> None:
+        cluster = replicated(flush="os")
+        for broker in (0, 1, 2):
+            cluster.do("broker_lost", broker, broker + 1)
+        assert state(cluster) == ((), (1, 2), NO_LEADER)
+        cluster.do("register_broker", registration_after_a_loss_of_power(1, 10))
+        assert state(cluster) == ((), (2,), NO_LEADER)
+        cluster.do("register_broker", registration(2, 11, was_clean=False))
+        assert state(cluster) == ((2,), (), 2)
+
+    def test_without_flushes_a_leader_whose_machine_lost_its_power_is_followed_by_one_that_has_everything(self) -> None:
+        cluster = replicated(flush="os")
+        for broker in (1, 2):
+            cluster.do("broker_lost", broker, broker + 1)
+        assert state(cluster) == ((0,), (2,), 0)
+        cluster.do("register_broker", registration_after_a_loss_of_power(0, 10))
+        assert state(cluster) == ((), (2,), NO_LEADER)
+        cluster.do("register_broker", registration(2, 11, was_clean=False))
+        assert state(cluster) == ((2,), (), 2)
+
+    def test_without_flushes_the_last_that_is_counted_on_leads_even_after_a_loss_of_power(self) -> None:
+        cluster = replicated(flush="os")
+        for broker in (0, 1, 2):
+            cluster.do("register_broker", registration_after_a_loss_of_power(broker, 10 + broker))
+        assert state(cluster) == ((2,), (), 2)
+        epoch = only(cluster).leader_epoch
+        cluster.do("register_broker", registration_after_a_loss_of_power(2, 20))
+        assert state(cluster) == ((2,), (), 2)
+        assert only(cluster).leader_epoch == epoch + 1
+
+    def test_with_flushes_a_loss_of_power_changes_nothing(self) -> None:
+        cluster = replicated()
+        for broker in (0, 1, 2):
+            cluster.do("broker_lost", broker, broker + 1)
+        cluster.do("register_broker", registration_after_a_loss_of_power(1, 10))
+        assert state(cluster) == ((1,), (2,), 1)
+
+    @pytest.mark.parametrize(("of_topic", "of_file", "is_eligible"), [("ack", "os", True), (None, "os", False)])
+    def test_how_a_topic_is_flushed_counts_before_the_file_of_a_broker(
+        self, of_topic: str | None, of_file: str, is_eligible: bool
+    ) -> None:
+        cluster = replicated(flush=of_topic)
+        for broker in (0, 1, 2):
+            cluster.do("broker_lost", broker, broker + 1)
+        cluster.do("register_broker", registration_after_a_loss_of_power(1, 10, flush=of_file))
+        assert state(cluster) == (((1,), (2,), 1) if is_eligible else ((), (2,), NO_LEADER))
 
     def test_a_broker_with_another_folder_does_not_lead_when_another_broker_leaves(self) -> None:
         cluster = replicated(min_isr=1)

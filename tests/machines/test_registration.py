@@ -28,8 +28,20 @@ def test_details_come_back_from_the_store(rack: str | None, was_clean: bool, off
     assert found == Registration(1, 7, LISTENERS, rack, "f", was_clean, offline_logs)
 
 
+def test_a_loss_of_power_and_how_the_broker_flushes_come_back_from_the_store() -> None:
+    details = encode_details(listeners=LISTENERS, rack=None, was_clean=False, may_lack_unflushed=True, flush="os")
+    found = Registration.of_member(1, 7, folder="f", details=details)
+    assert (found.may_lack_unflushed, found.flush) == (True, "os")
+
+
+def test_details_of_an_older_penstock_say_nothing_of_a_loss_of_power() -> None:
+    details = msgspec.msgpack.encode(["0.1.0", LISTENERS, None, False, 0, []])
+    found = Registration.of_member(1, 7, folder="f", details=details)
+    assert (found.may_lack_unflushed, found.flush) == (False, "ack")
+
+
 def test_details_of_a_newer_penstock_may_have_more_items() -> None:
-    details = msgspec.msgpack.encode(["9.8.7", LISTENERS, None, True, 0, [], {"later": 1}])
+    details = msgspec.msgpack.encode(["9.8.7", LISTENERS, None, True, 0, [], False, "ack", {"later": 1}])
 
     assert Registration.of_member(1, 7, folder="f", details=details).was_clean
 

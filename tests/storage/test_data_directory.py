@@ -134,6 +134,7 @@ class TestFormats:
         stamp(batch, 7, 0)
         follower.append_replicated(split(batch), now_ms=NOW_MS)
         log.advance_start(1)
+        directory.note_boot()
         directory.close()
         return files
 
@@ -152,6 +153,7 @@ class TestFormats:
             "folder",
             "recovery-points",
             "clean-shutdown",
+            "boot",
             "orders-0/identity",
             "orders-0/leader-epochs",
             "orders-0/log-start",
@@ -181,12 +183,12 @@ class TestFormats:
         names = {name.partition(".")[2] or name for name in snapshot_of(self.folder())}
         names -= {"orders-1/leader-epochs"}
         assert names == {
-            "clean-shutdown", "folder", "lock", "recovery-points", "orders-0/identity", "orders-0/leader-epochs",
-            "orders-0/log-start", "orders-1/holes", "snapshot", "index", "timeindex", "log",
+            "boot", "clean-shutdown", "folder", "lock", "recovery-points", "orders-0/identity",
+            "orders-0/leader-epochs", "orders-0/log-start", "orders-1/holes", "snapshot", "index", "timeindex", "log",
         }  # fmt: skip
 
     @pytest.mark.parametrize(
-        "name", ["folder", "recovery-points", "clean-shutdown", "orders-0/identity", "orders-0/leader-epochs",
+        "name", ["folder", "recovery-points", "clean-shutdown", "boot", "orders-0/identity", "orders-0/leader-epochs",
                  "orders-0/log-start", "orders-1/holes"]
     )  # fmt: skip
     def test_a_damaged_checkpoint_is_reported_by_name(self, name: str) -> None:
@@ -203,6 +205,61 @@ def snapshot_of(files: Files) -> dict[str, bytes]:
     names = [name for name in names if name not in folders]
     names += [f"{folder}/{name}" for folder in folders for name in files.list(f"{FOLDER}/{folder}")]
     return {name: contents(files, f"{FOLDER}/{name}") for name in names}
+
+
+class TestTheMachine:
+    """Whether it has run on since a process noted its run, so that what was written and not flushed is there."""
+
+    def noted(self, files: MemoryFiles) -> DataDirectory:
+        directory = DataDirectory(FOLDER, files)
+        directory.note_boot()
+        return directory
+
+    def test_that_runs_on_has_what_a_killed_process_wrote(self, files: MemoryFiles) -> None:
+        self.noted(files).abandon()
+        assert not DataDirectory(FOLDER, files).may_lack_unflushed
+
+    def test_that_lost_its_power_may_lack_what_was_not_flushed(self, files: MemoryFiles) -> None:
+        self.noted(files)
+        for damage in Damage:
+            found = files.after_crash(damage, random.Random(0))
+            assert DataDirectory(FOLDER, found).may_lack_unflushed
+
+    def test_lacks_nothing_after_a_clean_stop_in_an_earlier_run(self, files: MemoryFiles) -> None:
+        self.noted(files).close()
+        found = files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0))
+        assert not DataDirectory(FOLDER, found).may_lack_unflushed
+
+    def test_may_lack_something_until_that_is_noted_however_often_a_process_starts(self, files: MemoryFiles) -> None:
+        self.noted(files)
+        found = files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0))
+        for _ in range(2):
+            directory = DataDirectory(FOLDER, found)
+            assert directory.may_lack_unflushed
+            directory.abandon()
+        self.noted(found).abandon()
+        assert not DataDirectory(FOLDER, found).may_lack_unflushed
+
+    def test_may_lack_something_if_it_has_no_name_for_its_runs(
+        self, files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(MemoryFiles, "boot_id", lambda self: "")
+        self.noted(files).abandon()
+        assert DataDirectory(FOLDER, files).may_lack_unflushed
+
+    def test_notes_its_run_once(self, files: MemoryFiles) -> None:
+        directory = self.noted(files)
+        steps = files.steps
+        directory.note_boot()
+        assert files.steps == steps
+
+    def test_without_room_for_the_note_may_lack_something_at_the_next_start(self, files: MemoryFiles) -> None:
+        directory = DataDirectory(FOLDER, files)
+        files.capacity = 0
+        directory.note_boot()
+        directory.abandon()
+        files.capacity = None
+        assert DataDirectory(FOLDER, files).may_lack_unflushed
 
 
 class TestACleanStop:

@@ -281,6 +281,7 @@ class Broker:
                 fenced=partitions.refuse_unconfirmed,
                 offline_logs=lambda: len(partitions.failed),
                 log_ends=partitions.log_ends,
+                flush=self.config.string("penstock.flush"),
             ),
             partitions=partitions,
             turn=turn,
@@ -372,13 +373,15 @@ class Broker:
     async def _join_cluster(self, undo: Undo) -> None:
         """Register, follow the cluster, and become what it says once it knows of this registration."""
         services, registration = self.services, self.services.registration
-        await registration.register(was_clean=self.directory.was_clean)
+        directory = self.directory
+        await registration.register(was_clean=directory.was_clean, may_lack_unflushed=directory.may_lack_unflushed)
         undo.append(self._leave_cluster)
         self._cluster_tasks = [self._supervise(services.cluster.follow()), self._supervise(registration.keep())]
         self._controlling_task = self._supervise(services.controlling.run())
         await race(registration.served(), self.failed.wait())
         if self.failure is not None:
             raise StoreRefusedError(self.failure)
+        directory.note_boot()
         async with self._following:
             await self._paced(services.partitions.lead_all())
         if self.directory.failure is not None:

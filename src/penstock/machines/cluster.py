@@ -29,6 +29,9 @@ from penstock.machines.cluster_records import (
 from penstock.machines.topic_names import collision_key
 
 MIN_ISR = "min.insync.replicas"
+FLUSH = "penstock.flush"
+FLUSHED = "ack"
+"""The value of `penstock.flush` by which only flushed records count; with any other, written ones do."""
 """The config that says how many replicas must be in sync for acks=all."""
 
 __all__ = ["BrokerImage", "ClusterImage", "ImageChange", "PartitionImage", "TopicImage", "difference"]
@@ -145,6 +148,10 @@ class ClusterImage:
         in the log."""
         value = topic.configs.get(MIN_ISR, self.cluster_configs.get(MIN_ISR))
         return None if value is None else int(value)
+
+    def flush(self, topic: TopicImage) -> str | None:
+        """How the topic is flushed; None if nothing is set: every broker then goes by its own file."""
+        return topic.configs.get(FLUSH, self.cluster_configs.get(FLUSH))
 
     def configs_of(self, resource: ConfigResource, name: str) -> dict[str, str]:
         """What was set for it; empty for a broker of which nothing is known. The topic must exist."""

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from penstock.machines import config_changes, elections, placement, topic_names
-from penstock.machines.cluster import MIN_ISR, BrokerImage, ClusterImage, PartitionImage, TopicImage
+from penstock.machines.cluster import FLUSHED, MIN_ISR, BrokerImage, ClusterImage, PartitionImage, TopicImage
 from penstock.machines.cluster_records import (
     NO_LEADER,
     BrokerFenced,
@@ -226,6 +226,9 @@ class Controller:
         begins again with empty logs, and copies those of others. If it alone has everything of some partition, it gets
         none at all: it waits for its folder, or for `accept_folder`. So it does if it holds an imported partition that
         waits for the report of its replicas.
+
+        After the machine has been started again, logs that are not flushed before a commit may lack what is committed.
+        Others that have it lead these partitions, if there are any.
         """
         broker_id, epoch = registration.broker_id, registration.broker_epoch
         known = self._image.brokers.get(broker_id)
@@ -237,14 +240,17 @@ class Controller:
         home = self._home_folder(registration)
         has_its_replicas = registration.folder == home
         others = self._usable_ids() - {broker_id}
+        lacking = self._not_flushed(registration)
 
-        def restarted(partition: PartitionImage, min_isr: int | None) -> PartitionImage | None:
-            if partition.leader == broker_id and partition.isr == (broker_id,) and has_its_replicas:
+        def restarted(topic: TopicImage, partition: PartitionImage, min_isr: int | None) -> PartitionImage | None:
+            lacks_some = not has_its_replicas or topic.topic_id in lacking
+            is_alone = partition.isr == (broker_id,) and not (lacks_some and partition.elr)
+            if partition.leader == broker_id and is_alone and has_its_replicas:
                 return None if registration.was_clean else elections.led_anew(partition)
-            return elections.broker_left(partition, broker_id, others, min_isr, has_lost_its_log=not has_its_replicas)
+            return elections.broker_left(partition, broker_id, others, min_isr, has_lost_its_log=lacks_some)
 
-        def came(partition: PartitionImage, min_isr: int | None) -> PartitionImage | None:
-            return elections.broker_came(restarted(partition, min_isr) or partition, broker_id, min_isr)
+        def came(topic: TopicImage, partition: PartitionImage, min_isr: int | None) -> PartitionImage | None:
+            return elections.broker_came(restarted(topic, partition, min_isr) or partition, broker_id, min_isr)
 
         # In this order every record leaves a sound image, and what a controller that crashed has left undone of it is
         # seen by the next one.
@@ -253,8 +259,8 @@ class Controller:
         registered = BrokerRegistered(
             broker_id, epoch, registration.listeners, registration.rack, registration.folder, home
         )
-        led_again = self._changed(came) + self._led_by_reports(registration) if has_its_replicas else []
-        return ControllerDecision((*self._changed(restarted), registered, *led_again), None)
+        led_again = self._changed_by_topic(came) + self._led_by_reports(registration) if has_its_replicas else []
+        return ControllerDecision((*self._changed_by_topic(restarted), registered, *led_again), None)
 
     def missing_reports(self) -> tuple[set[int], int]:
         """The brokers that have not reported where their logs end, and how many imported partitions wait for them."""
@@ -476,6 +482,16 @@ class Controller:
             for partition in topic.partitions
         )
 
+    def _not_flushed(self, registration: Registration) -> set[bytes]:
+        """The ids of topics of which the broker may lack what was committed, as it was not flushed."""
+        if not registration.may_lack_unflushed:
+            return set()
+        return {
+            topic.topic_id
+            for topic in self._image.topics.values()
+            if (self._image.flush(topic) or registration.flush) != FLUSHED
+        }
+
     def _led_again(self, broker_id: int) -> list[Record]:
         return self._changed(lambda partition, min_isr: elections.broker_came(partition, broker_id, min_isr))
 
@@ -513,10 +529,18 @@ class Controller:
     def _changed(self, rule: Callable[[PartitionImage, int | None], PartitionImage | None]) -> list[Record]:
         """What a rule makes of all partitions, of which it gets how many in-sync replicas are wanted, too; None leaves
         one as it is."""
+        return self._changed_by_topic(lambda topic, partition, min_isr: rule(partition, min_isr))
+
+    def _changed_by_topic(
+        self, rule: Callable[[TopicImage, PartitionImage, int | None], PartitionImage | None]
+    ) -> list[Record]:
+        """As `_changed`, by a rule that goes by the topic as well."""
         records: list[Record] = []
         for topic in self._image.topics.values():
             min_isr = self._image.min_isr(topic)
-            changes = [after for partition in topic.partitions if (after := rule(partition, min_isr)) is not None]
+            changes = [
+                after for partition in topic.partitions if (after := rule(topic, partition, min_isr)) is not None
+            ]
             records += changes_of(topic.topic_id, changes)
         return records
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from penstock import __version__
-from penstock.machines.cluster import ClusterImage, PartitionImage
+from penstock.machines.cluster import FLUSHED, ClusterImage, PartitionImage
 from penstock.machines.cluster_records import Listeners
 from penstock.machines.elections import awaits_reports, reporters
 from penstock.machines.log_ends import LogEnds, PackedEnds, pack, unpack
@@ -17,7 +17,11 @@ from penstock.machines.log_ends import LogEnds, PackedEnds, pack, unpack
 @dataclass(frozen=True, slots=True)
 class Registration:
     """`folder` is the id of the broker's data folder, `was_clean` whether the broker had stopped cleanly before,
-    `offline_logs` how many of its logs cannot be opened, `log_ends` where those end whose partitions wait for that."""
+    `offline_logs` how many of its logs cannot be opened, `log_ends` where those end whose partitions wait for that.
+
+    `may_lack_unflushed` says that its machine has been started again since, with no clean stop before: records that
+    were not flushed may be gone. `flush` is how it flushes by its own file, where topic and cluster have nothing
+    set."""
 
     broker_id: int
     broker_epoch: int
@@ -27,6 +31,8 @@ class Registration:
     was_clean: bool
     offline_logs: int = 0
     log_ends: LogEnds = field(default_factory=dict)
+    may_lack_unflushed: bool = False
+    flush: str = FLUSHED
 
     @classmethod
     def of_member(cls, broker_id: int, broker_epoch: int, *, folder: str, details: bytes) -> "Registration":
@@ -44,6 +50,8 @@ class Registration:
             found.was_clean,
             found.offline_logs,
             unpack(found.log_ends),
+            found.may_lack_unflushed,
+            found.flush,
         )
 
 
@@ -87,9 +95,14 @@ def encode_details(
     was_clean: bool,
     offline_logs: int = 0,
     log_ends: LogEnds | None = None,
+    may_lack_unflushed: bool = False,
+    flush: str = FLUSHED,
 ) -> bytes:
     """The bytes that the broker gives to the metadata store when it registers."""
-    return _encoder.encode(_Details(__version__, listeners, rack, was_clean, offline_logs, pack(log_ends or {})))
+    ends = pack(log_ends or {})
+    return _encoder.encode(
+        _Details(__version__, listeners, rack, was_clean, offline_logs, ends, may_lack_unflushed, flush)
+    )
 
 
 def _partitions(image: ClusterImage, belongs: Callable[[PartitionImage], bool]) -> list[str]:
@@ -115,6 +128,8 @@ class _Details(msgspec.Struct, array_like=True):
     was_clean: bool
     offline_logs: int = 0
     log_ends: PackedEnds = []
+    may_lack_unflushed: bool = False
+    flush: str = FLUSHED
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -6,6 +6,7 @@
         recovery-points                 checkpoint: how far each log is flushed
         high-watermarks                 checkpoint: up to where each log was on all in-sync replicas; a hint
         clean-shutdown                  checkpoint: where each log ended, if the last stop was clean
+        boot                            checkpoint: the run of the machine in which no unflushed record was gone
         <topic>-<partition>/
             <base offset>.log           a segment: record batches as received
             <base offset>.index         its offsets, sparse
@@ -24,6 +25,7 @@
 Payloads, little-endian. `folder` (version 2): 32 hexadecimal digits that no other folder has, then the cluster id in
 UTF-8; version 1 has the cluster id alone, and becomes version 2 when the folder is opened.
 `clean-shutdown` (version 1): i64 broker epoch, then names and end offsets as in `recovery-points`.
+`boot` (version 1): what the operating system calls this run of the machine, in UTF-8.
 """
 
 import os.path
@@ -58,9 +60,12 @@ FORMAT = 2
 LOCK_FILE = "lock"
 FOLDER_FILE = "folder"
 CLEAN_SHUTDOWN_FILE = "clean-shutdown"
+BOOT_FILE = "boot"
 _FOLDER_KIND = b"FOLD"
 _CLEAN_KIND = b"CLEN"
 _CLEAN_VERSION = 1
+_BOOT_KIND = b"BOOT"
+_BOOT_VERSION = 1
 _FOLDER_ID_LENGTH = 32
 _EPOCH = Struct("<q")
 # Below this much free space a deletion begins with the files that are large.
@@ -96,6 +101,8 @@ class DataDirectory:
             self._points = RecoveryPoints(files, path)
             self.high_watermarks = HighWatermarks(files, path)
             self.last_broker_epoch, self._clean_ends = self._read_clean_marker()
+            is_of_this_boot = self._is_of_this_boot()
+            self.may_lack_unflushed = not (self.was_clean or is_of_this_boot)
             # The marker of the last stop may not outlive it: from now on the folder is in use.
             remove_checkpoint(files, f"{path}/{CLEAN_SHUTDOWN_FILE}")
             self._finish_deleting()
@@ -112,6 +119,20 @@ class DataDirectory:
     def was_clean(self) -> bool:
         """Whether the last process that used the folder stopped in order."""
         return self.last_broker_epoch is not None
+
+    def note_boot(self) -> None:
+        """From now on the logs lack nothing that was written in this run of the machine: the owner has made known what
+        they lack, if they `may_lack_unflushed` records that another process had written. Durable when it returns."""
+        self.may_lack_unflushed = False
+        if self._is_of_this_boot():
+            return
+        try:
+            payload = self._files.boot_id().encode()
+            write_checkpoint(self._files, f"{self.path}/{BOOT_FILE}", _BOOT_KIND, _BOOT_VERSION, payload)
+        except OSError as error:
+            # Without a note the next start believes that records may be gone.
+            if not lacks_space(error):
+                raise
 
     def partitions(self) -> list[tuple[str, int]]:
         """Topic and number of every partition that has a folder here."""
@@ -380,6 +401,12 @@ class DataDirectory:
             )
         # The process that made the folder may have died before its name was durable.
         self._files.sync_directory(os.path.dirname(self.path) or ".")
+
+    def _is_of_this_boot(self) -> bool:
+        """Whether the machine has run on since the last process of this folder noted that: what that process had
+        written is there, flushed or not."""
+        noted = read_checkpoint(self._files, f"{self.path}/{BOOT_FILE}", _BOOT_KIND, _BOOT_VERSION)
+        return bool(noted) and noted == self._files.boot_id().encode()
 
     def _read_clean_marker(self) -> tuple[int | None, dict[str, int]]:
         payload = read_checkpoint(self._files, f"{self.path}/{CLEAN_SHUTDOWN_FILE}", _CLEAN_KIND, _CLEAN_VERSION)

@@ -87,6 +87,9 @@ class ScratchDisk:
     def total_bytes(self, path: str) -> int:
         return self._files.total_bytes(path)
 
+    def boot_id(self) -> str:
+        return self._files.boot_id()
+
     def start_writeback(self, fd: int, position: int, size: int) -> None:
         if self._syncs:
             self._files.start_writeback(fd, position, size)

@@ -825,3 +825,12 @@ def test_a_killed_process_leaves_its_files_as_they_are_and_no_lock() -> None:
         files.pread(fd, 7, 0)
     assert read(files, "/a") == b"written"
     files.close(files.lock("/lock"))
+
+
+def test_a_machine_that_lost_its_power_has_another_run_and_a_process_that_died_has_not() -> None:
+    files = MemoryFiles()
+    before = files.boot_id()
+    files.kill_process()
+    assert (files.boot_id(), files.copy().boot_id()) == (before, before)
+    after = files.after_crash(Damage.LOSE_UNSYNCED, random.Random(0))
+    assert before != after.boot_id() != after.after_crash(Damage.LOSE_UNSYNCED, random.Random(0)).boot_id()

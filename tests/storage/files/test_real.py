@@ -298,6 +298,10 @@ class TestFiles:
         disk.files.close(disk.files.lock(path))
         assert disk.files.list(disk.base) == ["lock"]
 
+    def test_a_run_of_the_machine_has_a_name_that_stays(self, disk: Disk) -> None:
+        assert disk.files.boot_id()
+        assert disk.files.boot_id() == disk.files.boot_id()
+
     def test_free_bytes_are_those_of_an_existing_path(self, disk: Disk) -> None:
         assert disk.files.free_bytes(disk.base) > 0
         with pytest.raises(FileNotFoundError):

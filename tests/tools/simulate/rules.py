@@ -84,6 +84,10 @@ def a_lost_disk_stays_eligible(patch: Patch) -> None:
     patch.setattr(elections, "broker_left", leave)
 
 
+def what_was_not_flushed_counts_after_a_loss_of_power(patch: Patch) -> None:
+    patch.setattr(Controller, "_not_flushed", lambda controller, registration: set())
+
+
 def none_is_eligible(patch: Patch) -> None:
     patch.setattr(elections, "_eligible", lambda *arguments: ())
 
@@ -282,6 +286,11 @@ RULES: Final = (
     Rule(2, "a restart ends what the broker led and was in sync with", a_restart_changes_nothing),
     Rule(2, "a broker serves once it is registered", brokers_serve_before_they_are_registered),
     Rule(2, "a broker with an empty disk is not eligible", a_lost_disk_stays_eligible),
+    Rule(
+        2,
+        "a broker whose machine was started again is not eligible without flushes",
+        what_was_not_flushed_counts_after_a_loss_of_power,
+    ),
     Rule(3, "who leaves the in-sync replicas when they are few is eligible", none_is_eligible),
     Rule(3, "none is eligible while enough are in sync", all_that_ever_were_in_sync_are_eligible),
     Rule(4, "logs are cut by leader epochs", logs_are_cut_to_the_high_watermark),

@@ -1,4 +1,4 @@
-"""A log in memory with its two ends: what is written, and what a crash leaves."""
+"""A log in memory with its ends: what is written, what counts as flushed, and what a loss of power leaves."""
 
 from random import Random
 from typing import Final
@@ -13,25 +13,35 @@ _FILES: Final = MemoryFiles()
 
 
 class DiskLog:
-    """Offsets from `base` on are in `entries`; those before `start_offset` are deleted."""
+    """Offsets from `base` on are in `entries`; those before `start_offset` are deleted.
+
+    `synced` is how far the disk has it. With `is_unsynced` that does not count, but what is written: the end of a
+    process leaves it, and only a loss of power does not."""
 
     __slots__ = (
         "base",
         "end_offset",
         "entries",
         "epochs",
-        "flushed",
         "foreign",
+        "is_unsynced",
         "saved_high_watermark",
         "start_offset",
+        "synced",
     )
 
-    def __init__(self, start: int = 0) -> None:
-        self.base = self.start_offset = self.end_offset = self.flushed = self.saved_high_watermark = start
+    def __init__(self, start: int = 0, *, is_unsynced: bool = False) -> None:
+        self.base = self.start_offset = self.end_offset = self.synced = self.saved_high_watermark = start
+        self.is_unsynced = is_unsynced
         self.entries: list[Entry] = []
         self.epochs = LeaderEpochs(_FILES, "leader-epochs")
         self.foreign = -1
         """The first record that its broker appended when it was the leader no longer; -1 for none."""
+
+    @property
+    def flushed(self) -> int:
+        """Up to where records count as flushed."""
+        return self.end_offset if self.is_unsynced else self.synced
 
     @property
     def last_record_epoch(self) -> int:
@@ -54,26 +64,29 @@ class DiskLog:
         """The cut is durable when this returns."""
         del self.entries[end - self.base :]
         self.end_offset = end
-        self.flushed = min(self.flushed, end)
+        self.synced = min(self.synced, end)
         self.epochs.truncate(end)
         if self.foreign >= end:
             self.foreign = -1
 
     def start_at(self, offset: int) -> None:
-        self.__init__(offset)  # type: ignore[misc] # it is another log from now on
+        self.__init__(offset, is_unsynced=self.is_unsynced)  # type: ignore[misc] # it is another log from now on
 
     def delete_before(self, offset: int) -> None:
         if offset > self.start_offset:
             self.start_offset = offset
             self.epochs.advance_start(offset)
-            self.flushed = max(self.flushed, offset)
+            self.synced = max(self.synced, offset)
 
-    def crash(self, random: Random) -> int:
+    def crash(self, random: Random, *, with_its_machine: bool = False) -> int:
         """What was not flushed is gone, or a part of it. Returns how many records are gone."""
-        lost = self.end_offset - random.randint(self.flushed, self.end_offset)
+        kept = self.synced if with_its_machine else self.flushed
+        lost = self.end_offset - random.randint(kept, self.end_offset)
         if lost:
             del self.entries[-lost:]
-        end = self.flushed = self.end_offset = self.end_offset - lost
+        end = self.end_offset = self.end_offset - lost
+        if with_its_machine or not self.is_unsynced:
+            self.synced = end
         if self.foreign >= end:
             self.foreign = -1
         if random.random() < 0.5:

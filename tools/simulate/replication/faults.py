@@ -38,7 +38,7 @@ class Faults:
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self.may_lose_disk = world.keeps_two
+        self.may_lose_disk = world.keeps_two and not world.is_unsynced
         self.is_of_turns = world.chance(0.04)
         self._values = 0
 
@@ -87,7 +87,7 @@ class Faults:
         world = self.world
         if not node.is_up:
             return
-        self._stop(node, is_clean=world.chance(0.15))
+        self._stop(node, is_clean=world.chance(0.15), with_its_machine=self._may_lose_power(node))
         down = int(world.chance_of() * (3 * SESSION_MS if world.chance(0.6) else SESSION_MS / 2))
         if self.may_lose_disk and world.chance(0.3):
             self.may_lose_disk = False
@@ -106,9 +106,18 @@ class Faults:
             self.world.tell(f"broker {node.id} starts")
             node.start()
 
-    def _stop(self, node: "Node", *, is_clean: bool) -> None:
-        self.world.tell(f"broker {node.id} {'stops' if is_clean else 'crashes'}")
-        node.crash(is_clean=is_clean)
+    def _stop(self, node: "Node", *, is_clean: bool, with_its_machine: bool = False) -> None:
+        how = "stops" if is_clean else "loses its power" if with_its_machine else "crashes"
+        self.world.tell(f"broker {node.id} {how}")
+        node.crash(is_clean=is_clean, with_its_machine=with_its_machine and not is_clean)
+
+    def _may_lose_power(self, node: "Node") -> bool:
+        """Without flushes only one machine at a time may, and not the last that has everything."""
+        world = self.world
+        if not world.is_unsynced or any(each.may_lack_unflushed for each in world.nodes.values()):
+            return False
+        images = [image for image, _ in world.metadata.view.partitions.values()]
+        return world.chance(0.6) and all({*image.isr, *image.elr} - {node.id} for image in images)
 
     def pause(self, node: "Node") -> None:
         world = self.world

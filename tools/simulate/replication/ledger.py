@@ -98,8 +98,9 @@ class Ledger:
                     self._world.problem(f"broker {broker} is in sync or eligible, and lacks {lacking}: {image}")
 
     def _has_its_disk(self, broker: int) -> bool:
-        """Whether the controller knows the disk that it has."""
-        return self._world.metadata.image.brokers[broker].home_folder == self._world.nodes[broker].folder
+        """Whether the controller knows the disk that it has, and what may be missing there."""
+        node = self._world.nodes[broker]
+        return self._world.metadata.image.brokers[broker].home_folder == node.folder and not node.may_lack_unflushed
 
     def _is_counted_on(self, replica: "Replica") -> bool:
         image, broker = self._world.metadata.partition(replica.key), replica.node.id

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.machines.cluster import MIN_ISR, BrokerImage, ClusterImage, PartitionImage
+from penstock.machines.cluster import FLUSH, MIN_ISR, BrokerImage, ClusterImage, PartitionImage
 from penstock.machines.cluster_records import NO_LEADER, ConfigResource, Record
 from penstock.machines.controller import Controller, TopicDefaults
 from penstock.machines.decisions import ControllerDecision, Refused
@@ -122,6 +122,8 @@ class Metadata:
 
     def _look_at_election(self, was: PartitionImage, now: PartitionImage) -> None:
         reach = self.world.reach
+        if any(self.world.nodes[broker].may_lack_unflushed for broker in {*was.isr, *was.elr} - {*now.isr, *now.elr}):
+            reach(states.NO_LONGER_ELIGIBLE)
         if not now.isr:
             reach(states.ISR_EMPTY)
         if now.leader == NO_LEADER:
@@ -190,7 +192,7 @@ class Metadata:
                 defaults=_DEFAULTS,
                 partitions=world.partitions,
                 replication_factor=REPLICAS,
-                configs={MIN_ISR: str(world.min_isr)},
+                configs={MIN_ISR: str(world.min_isr)} | ({FLUSH: "os"} if world.is_unsynced else {}),
             ),
             may_be_split=False,
         )
@@ -208,7 +210,9 @@ class Metadata:
         self.next_epoch += 1
         node.epoch = self.next_epoch
         node.session += 1
-        self.members[node.id] = Registration(node.id, node.epoch, {}, None, node.folder, node.was_clean)
+        self.members[node.id] = Registration(
+            node.id, node.epoch, {}, None, node.folder, node.was_clean, may_lack_unflushed=node.may_lack_unflushed
+        )
         world.tell(f"broker {node.id} registers with epoch {node.epoch}")
         self.reconcile_later()
         self.read_later(node)

@@ -16,8 +16,8 @@ class Node:
     """`logs` are its disk; the rest is gone after a crash."""
 
     __slots__ = (
-        "deaf_until", "epoch", "folder", "has_lost_disk", "id", "incarnation", "index", "is_up", "logs", "paused_until",
-        "replicas", "serves", "session", "slow_until", "was_clean", "world"
+        "deaf_until", "epoch", "folder", "has_lost_disk", "id", "incarnation", "index", "is_up", "logs",
+        "may_lack_unflushed", "paused_until", "replicas", "serves", "session", "slow_until", "was_clean", "world"
     )  # fmt: skip
 
     def __init__(self, world: "World", broker_id: int) -> None:
@@ -32,6 +32,8 @@ class Node:
         self.is_up = False
         self.was_clean = False
         """Whether its logs are as the cluster has known them: after a clean stop, and once it is registered."""
+        self.may_lack_unflushed = False
+        """Whether its machine has lost its power since it was last registered."""
         self.paused_until = self.slow_until = self.deaf_until = 0
         self.epoch = self.index = self.session = 0
         self.serves = False
@@ -44,17 +46,18 @@ class Node:
         self.replicas = {key: Replica(self, key, log) for key, log in self.logs.items()}
         self.world.metadata.join(self)
 
-    def crash(self, *, is_clean: bool = False) -> None:
+    def crash(self, *, is_clean: bool = False, with_its_machine: bool = False) -> None:
         world = self.world
         self.is_up = self.serves = False
         self.incarnation += 1
         self.was_clean = is_clean
+        self.may_lack_unflushed |= with_its_machine
         for replica in self.replicas.values():
             if is_clean:
-                replica.log.flushed = replica.log.end_offset
+                replica.log.synced = replica.log.end_offset
                 replica.log.saved_high_watermark = replica.high_watermark
-            elif replica.log.crash(world.random):
-                world.reach(states.TAIL_LOST)
+            elif replica.log.crash(world.random, with_its_machine=with_its_machine):
+                world.reach(states.POWER_LOST if replica.log.is_unsynced else states.TAIL_LOST)
                 world.ledger.crashed(replica)
         self.replicas = {}
 
@@ -73,6 +76,7 @@ class Node:
         known = view.brokers.get(self.id)
         if known is not None and known.broker_epoch == self.epoch:
             self.serves = self.was_clean = True
+            self.may_lack_unflushed = False
             if not known.is_alive:
                 self.world.metadata.rejoin(self)
         if not self.serves:
@@ -84,6 +88,6 @@ class Node:
             if self.id in image.replicas:
                 replica = self.replicas.get(key)
                 if replica is None:
-                    log = self.logs[key] = DiskLog()
+                    log = self.logs[key] = DiskLog(is_unsynced=self.world.is_unsynced)
                     replica = self.replicas[key] = Replica(self, key, log)
                 replica.image_changed(image, min_isr)

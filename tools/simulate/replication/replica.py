@@ -22,6 +22,7 @@ LAG_MS: Final = 220
 PROPOSE_EVERY_MS: Final = 25
 PROPOSAL_TIMEOUT_MS: Final = 70
 MOST_FETCHED: Final = 6
+SYSTEM_FLUSH_MS: Final = 400
 
 
 class Replica:
@@ -133,14 +134,26 @@ class Replica:
         return self.log.flushed
 
     def flush_later(self) -> None:
-        if not self.is_flushing and self.log.flushed < self.log.end_offset:
+        """Something was written, which counts when it is flushed. If that does not matter it counts now, and the system
+        flushes it at some time."""
+        if not self.is_flushing and self.log.synced < self.log.end_offset:
             self.is_flushing = True
-            self.world.after(self.world.flush_delay(), self.node, self._flush)
+            delay = SYSTEM_FLUSH_MS if self.log.is_unsynced else self.world.flush_delay()
+            self.world.after(delay, self.node, self._flush)
+        if self.log.is_unsynced:
+            self._advanced()
 
     def _flush(self) -> None:
         self.is_flushing = False
-        log, leader = self.log, self.leader
-        log.flushed = log.end_offset
+        self.log.synced = self.log.end_offset
+        if not self.log.is_unsynced:
+            self._advanced()
+        if self.world.chance(0.3):
+            self.log.saved_high_watermark = self.high_watermark
+
+    def _advanced(self) -> None:
+        """More of the log counts than before."""
+        leader = self.leader
         if leader is not None:
             before = leader.high_watermark
             self.committed(leader.log_advanced(self.durable_end))
@@ -148,8 +161,6 @@ class Replica:
                 self.world.reach(states.FROZEN)
         elif self.following is not None:
             self.following.flushed()
-        if self.world.chance(0.3):
-            log.saved_high_watermark = self.high_watermark
 
     # Clients
 

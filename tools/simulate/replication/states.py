@@ -45,6 +45,8 @@ MIN_RAISED: Final = "more in-sync replicas came to be needed"
 RECREATED: Final = "a topic was deleted and created again"
 PREFERRED: Final = "the preferred replica came to lead"
 TAIL_LOST: Final = "a crash took records that were not flushed"
+POWER_LOST: Final = "a machine lost its power, and records that counted though they were not flushed"
+NO_LONGER_ELIGIBLE: Final = "a broker whose machine had lost its power was not eligible any more"
 
 STATES: Final = tuple(value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str))
 

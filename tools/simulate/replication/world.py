@@ -45,6 +45,10 @@ class World:
         self.min_isr = self.random.choice((1, 2, 2, 2, 3))
         self.keeps_two = self.min_isr > 1 and draw() < 0.6
         """At least two replicas are always needed, so that one disk may be lost."""
+        self.is_unsynced = seed % 16 == 7
+        """What is written counts, flushed or not (penstock.flush=os): a machine may lose its power, one at a time."""
+        if self.is_unsynced:
+            self.min_isr, self.keeps_two = max(2, self.min_isr), True
         self.partitions = 1 if draw() < 0.7 else 2
         self.cuts: set[tuple[int, int]] = set()
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.broker.cluster.racing import race
 from penstock.broker.cluster.state import ClusterState
-from penstock.machines.cluster import ClusterImage
+from penstock.machines.cluster import FLUSHED, ClusterImage
 from penstock.machines.cluster_records import Listeners
 from penstock.machines.log_ends import LogEnds
 from penstock.machines.registration import encode_details
@@ -39,7 +39,9 @@ class BrokerRegistration:
         fenced: Callable[[bool], None],
         offline_logs: Callable[[], int] = lambda: 0,
         log_ends: Callable[[], LogEnds] = dict,
+        flush: str = FLUSHED,
     ) -> None:
+        """`flush` is the `penstock.flush` of the broker's own file."""
         self.broker_epoch = -1
         self.contact = Contact.GOOD
         self.is_fenced = False
@@ -52,13 +54,17 @@ class BrokerRegistration:
         self._fenced = fenced
         self._offline_logs = offline_logs
         self._log_ends = log_ends
+        self._flush = flush
         self._session = 0
         # Whether this process has found its logs as they were left, or has made them known to the cluster since.
         self._was_clean = False
+        # Whether they may lack what was not flushed, and the cluster does not know that yet.
+        self._may_lack_unflushed = False
 
-    async def register(self, *, was_clean: bool) -> None:
+    async def register(self, *, was_clean: bool, may_lack_unflushed: bool = False) -> None:
         """Become a member. The controller sees that, and writes it down."""
         self._was_clean = was_clean
+        self._may_lack_unflushed = may_lack_unflushed
         listeners = self._listeners()
         for name, (host, port) in listeners.items():
             if host in WILDCARDS:
@@ -73,6 +79,8 @@ class BrokerRegistration:
             was_clean=was_clean,
             offline_logs=self._offline_logs(),
             log_ends=self._log_ends(),
+            may_lack_unflushed=may_lack_unflushed,
+            flush=self._flush,
         )
         self.broker_epoch = await self._store.register(self._node_id, details, folder=self._folder)
         self._session = session
@@ -83,7 +91,7 @@ class BrokerRegistration:
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     await self._cluster.until(self._is_registered)
-                self._was_clean = True
+                self._was_clean, self._may_lack_unflushed = True, False
                 return
             except TimeoutError:
                 log.warning(
@@ -107,7 +115,7 @@ class BrokerRegistration:
         knew them, as after a clean stop."""
         self._fence()
         try:
-            await self.register(was_clean=self._was_clean)
+            await self.register(was_clean=self._was_clean, may_lack_unflushed=self._may_lack_unflushed)
         except SessionLostError:
             await asyncio.sleep(RETRY_SECONDS)
             return

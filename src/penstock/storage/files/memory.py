@@ -61,6 +61,8 @@ class MemoryFiles:
         """Bytes that all files may have together; None for as many as they like."""
         self.can_sync_filesystem = True
         """False to be an operating system without syncfs."""
+        self.boots = 1
+        """How often the machine has been started."""
         self._seed = seed
         self._now_ms = now_ms
         self._root = _Directory()
@@ -120,6 +122,7 @@ class MemoryFiles:
 
         disk = MemoryFiles(seed=self._seed, now_ms=self._now_ms)
         disk.capacity, disk.can_sync_filesystem = self.capacity, self.can_sync_filesystem
+        disk.boots = self.boots + 1
         rebuild(self._root, disk._root)
         return disk
 
@@ -147,6 +150,7 @@ class MemoryFiles:
         files = MemoryFiles(seed=self._seed, now_ms=self._now_ms)
         files.steps = self.steps
         files.capacity, files.can_sync_filesystem = self.capacity, self.can_sync_filesystem
+        files.boots = self.boots
         files._root = twin_directory(self._root)
         for number, change in self._journal.items():
             entries = [
@@ -332,6 +336,10 @@ class MemoryFiles:
         if self._find(path) is None:
             _refuse(errno.ENOENT, path)
         return _PLENTY if self.capacity is None else self.capacity
+
+    def boot_id(self) -> str:
+        self._enter("boot_id")
+        return f"boot {self.boots}"
 
     def is_cached(self, fd: int, position: int, size: int) -> bool:
         return True

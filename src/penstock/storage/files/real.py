@@ -9,6 +9,7 @@ import fcntl
 import os
 import re
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -85,6 +86,10 @@ class Files(Protocol):
 
     def total_bytes(self, path: str) -> int:
         """Returns the size of the file system of the path."""
+
+    def boot_id(self) -> str:
+        """Returns what tells this run of the machine from all others; empty if the system does not say. What was not
+        synced in an earlier one may be gone."""
 
     def start_writeback(self, fd: int, position: int, size: int) -> None:
         """Hints that this range will be synced soon, so that the sync finds less to do."""
@@ -263,6 +268,16 @@ class RealFiles:
     def total_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_blocks * status.f_frsize
+
+    def boot_id(self) -> str:
+        try:
+            if sys.platform == "linux":
+                with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                    return file.read().strip()
+            told = subprocess.run(["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=False)
+        except OSError:
+            return ""
+        return told.stdout.strip()
 
     def is_cached(self, fd: int, position: int, size: int) -> bool:
         if _NO_WAIT is None:
