@@ -29,10 +29,10 @@ from penstock.machines.cluster_records import (
 from penstock.machines.topic_names import collision_key
 
 MIN_ISR = "min.insync.replicas"
+"""The config that says how many replicas must be in sync for acks=all."""
 FLUSH = "penstock.flush"
 FLUSHED = "ack"
 """The value of `penstock.flush` by which only flushed records count; with any other, written ones do."""
-"""The config that says how many replicas must be in sync for acks=all."""
 
 __all__ = ["BrokerImage", "ClusterImage", "ImageChange", "PartitionImage", "TopicImage", "difference"]
 
