@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from tools.chaos import page
 from tools.chaos.disks import NoDiskError, unmount_below
 from tools.chaos.faults import FAULTS
 from tools.chaos.network import Network, NetworkError, network
@@ -33,7 +34,6 @@ from tools.clients.processes import OutsideError
 from tools.zookeeper.ensemble import install
 
 FOLDER: Final = ROOT / ".cache/chaos"
-RESULTS: Final = ROOT / "benchmarks/results/chaos"
 ROUNDS: Final = 10
 
 
@@ -162,8 +162,9 @@ def _told(result: Result) -> str:
 def _report(results: list[Result], folder: Path, console: Console) -> int:
     text = summary(results)
     console.print(text, markup=False)
-    RESULTS.with_suffix(".md").write_text(text)
-    RESULTS.with_suffix(".json").write_text(json.dumps([asdict(one) for one in results], indent=1) + "\n")
+    page.RESULTS.with_suffix(".md").write_text(text)
+    page.RESULTS.write_text(json.dumps([asdict(one) for one in results], indent=1) + "\n")
+    page.main()
     if all(one.is_good for one in results):
         return 0
     console.print(f"histories and logs of every round are in {folder / 'rounds'}", markup=False)

@@ -1,6 +1,6 @@
 """The report of a run says for each fault how long writes were away, and names every anomaly with its round."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from tools.chaos.clients.work import BESIDE
@@ -18,13 +18,6 @@ HEAD = (
 
 def summary(results: Iterable[Result]) -> str:
     all_results = list(results)
-    counts = {name: sum(one.counts.get(name, 0) for one in all_results) for name in ("ok", "failed", "unknown", "read")}
-    course = (
-        f"{len(all_results)} rounds with three brokers and three ZooKeepers; sessions last {SESSION_SECONDS:g} s. "
-        f"{counts['ok']:,} messages acknowledged, {counts['failed']:,} refused, {counts['unknown']:,} of an unknown "
-        f"outcome, {counts['read']:,} read. {sum(len(one.anomalies) for one in all_results)} anomalies; "
-        f"{sum(one.problem is not None for one in all_results)} rounds were stuck."
-    )
     meaning = (
         "Writes are back when every partition has acknowledged a message that was sent after the fault began "
         "(acks=all). The pause is the longest time in which a partition acknowledged nothing, from the fault to the "
@@ -33,9 +26,20 @@ def summary(results: Iterable[Result]) -> str:
         "penstock.flush=os."
     )
     rows = [_row(fault, [one for one in all_results if one.fault == fault]) for fault in FAULTS]
-    lines = ["# chaos", "", course, "", meaning, "", *HEAD, *(row for row in rows if row)]
+    lines = ["# chaos", "", course(all_results), "", meaning, "", *HEAD, *(row for row in rows if row)]
     bad = [f"- {line}" for one in all_results for line in complaints(one)]
     return "\n".join([*lines, *(["", *bad] if bad else [])]) + "\n"
+
+
+def course(results: Sequence[Result]) -> str:
+    """What was done and found in all rounds together."""
+    counts = {name: sum(one.counts.get(name, 0) for one in results) for name in ("ok", "failed", "unknown", "read")}
+    return (
+        f"{len(results)} rounds with three brokers and three ZooKeepers; sessions last {SESSION_SECONDS:g} s. "
+        f"{counts['ok']:,} messages acknowledged, {counts['failed']:,} refused, {counts['unknown']:,} of an unknown "
+        f"outcome, {counts['read']:,} read. {sum(len(one.anomalies) for one in results)} anomalies; "
+        f"{sum(one.problem is not None for one in results)} rounds were stuck."
+    )
 
 
 def complaints(result: Result) -> list[str]:
@@ -50,18 +54,24 @@ def complaints(result: Result) -> list[str]:
 def _row(fault: str, results: list[Result]) -> str:
     if not results:
         return ""
-    back = [one.back_seconds for one in results if one.back_seconds is not None]
-    pauses = [one.pause_seconds for one in results if one.pause_seconds is not None]
     anomalies = sum(len(one.anomalies) for one in results)
     stuck = sum(one.problem is not None for one in results)
-    cells = [fault, FAULTS[fault].what, str(len(results)), *_middle_and_worst(back), *_middle_and_worst(pauses)]
-    gone = [_gone([one.beside[topic] for one in results if topic in one.beside]) for topic in BESIDE]
-    return f"| {' | '.join([*cells, str(anomalies), str(stuck), *gone])} |"
+    cells = [fault, FAULTS[fault].what, str(len(results)), *times(results)]
+    return f"| {' | '.join([*cells, str(anomalies), str(stuck), *(gone(results, topic) for topic in BESIDE)])} |"
 
 
-def _gone(counts: list[list[int]]) -> str:
-    """Of rounds, how many messages each had acknowledged and lost."""
-    return f"{sum(gone for _, gone in counts):,} of {sum(told for told, _ in counts):,}" if counts else "–"
+def times(results: Iterable[Result]) -> tuple[str, str, str, str]:
+    """Median and worst, in seconds: until writes are back, and of the pause."""
+    rounds = list(results)
+    back = [one.back_seconds for one in rounds if one.back_seconds is not None]
+    pauses = [one.pause_seconds for one in rounds if one.pause_seconds is not None]
+    return (*_middle_and_worst(back), *_middle_and_worst(pauses))
+
+
+def gone(results: Iterable[Result], topic: str) -> str:
+    """How many messages of a topic beside the rounds' own are gone, of those that were acknowledged."""
+    counts = [one.beside[topic] for one in results if topic in one.beside]
+    return f"{sum(lost for _, lost in counts):,} of {sum(told for told, _ in counts):,}" if counts else "–"
 
 
 def _middle_and_worst(seconds: list[float]) -> tuple[str, str]:
