@@ -53,7 +53,7 @@ def zookeeper() -> Iterator[Ensemble]:
         yield started
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_brokers_of_one_machine_and_then_of_zookeeper_run_as_the_guide_says(
     tmp_path: Path, zookeeper: Ensemble
 ) -> None:
