@@ -10,6 +10,7 @@ import pytest
 from penstock.broker.cluster import forwarder as forwarder_module
 from penstock.broker.cluster.controlling import NotControllerError
 from penstock.broker.cluster.forwarder import Unanswered
+from penstock.broker.network.call import Call
 from penstock.broker.network.peer import Address, PeerError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.schema import Message
@@ -210,6 +211,25 @@ async def test_a_change_that_may_have_been_made_is_not_asked_for_again() -> None
         peers.script = [EnvelopeResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)]
         [result] = (await client.ask(create_topics("t"), 7)).topics
         assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+@in_loop
+async def test_a_client_is_told_within_its_own_timeout_that_the_controller_took_its_request_and_says_nothing() -> None:
+    async with two_brokers() as (node, controller):
+        client = await node.connect()
+        assert (await client.ask(create_topics("t"), 7)).topics[0].error_code == ErrorCode.NONE
+        dispatch = controller.broker.listener.dispatch
+        unanswered: list[Call] = []
+        controller.broker.listener.dispatch = unanswered.append
+        request = create_topics("u")
+        request.timeout_ms = 100
+        [result] = (await client.ask(request, 7)).topics
+        assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert "did not answer in time" in result.error_message
+        controller.broker.listener.dispatch = dispatch
+        assert (await client.ask(create_topics("u"), 7)).topics[0].error_code == ErrorCode.NONE
+        [silent] = unanswered
+        assert silent.connection not in controller.broker.listener.connections
 
 
 def incremental() -> IncrementalAlterConfigsRequest:

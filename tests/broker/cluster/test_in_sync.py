@@ -229,3 +229,30 @@ async def test_a_proposal_whose_outcome_is_unknown_is_made_again_until_there_is_
         assert len(copies.image().isr) == 2
         assert len(asked) == 3
         assert asked[0] == asked[1] == asked[2]
+
+
+@in_loop
+async def test_a_controller_that_takes_proposals_and_says_nothing_is_asked_again_on_another_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(in_sync, "TIMEOUT_SECONDS", 0.3)
+    async with copying(configs=LAG) as copies:
+        await copies.create(partitions=2)
+        index = next(index for index in range(2) if copies.leader(index) != 0)
+        listener = copies.nodes[0].broker.listener
+        dispatch, unanswered = listener.dispatch, set()
+
+        def swallow(call: Any) -> None:
+            if call.api.name == "Envelope":
+                unanswered.add(call.connection)
+            else:
+                dispatch(call)
+
+        listener.dispatch = swallow
+        copies.cut(copies.leader(index), [number for number in copies.followers(index) if number != 0])
+        client = await copies.client(copies.leader(index))
+        client.send(produce_request(TOPIC, batch(b"a"), partition=index), 12)
+        await until(lambda: len(unanswered) == 3)
+        listener.dispatch = dispatch
+        assert produced(await client.reply()).error_code == ErrorCode.NONE
+        assert len(copies.image(index).isr) == 2

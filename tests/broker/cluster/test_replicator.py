@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.cluster import replicator
 from penstock.protocol import compression, records
 from penstock.protocol.compression import Codec
 from penstock.protocol.error_codes import ErrorCode
@@ -282,3 +283,27 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, *functions: Any) -> list[str]:
                 if value is function:
                     monkeypatch.setattr(module, name, counted)
     return called
+
+
+@in_loop
+async def test_a_leader_that_takes_fetches_and_says_nothing_is_given_up_and_asked_again_on_another_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replicator, "PATIENCE_SECONDS", 0.1)
+    async with copying() as copies:
+        await copies.create()
+        follower = copies.followers()[0]
+        listener = copies.nodes[copies.leader()].broker.listener
+        dispatch, unanswered = listener.dispatch, set()
+
+        def swallow(call: Any) -> None:
+            if call.api.name == "Fetch" and call.connection.broker.node_id == follower:
+                unanswered.add(call.connection)
+            else:
+                dispatch(call)
+
+        listener.dispatch = swallow
+        await until(lambda: len(unanswered) == 3)
+        listener.dispatch = dispatch
+        await (await copies.client()).produce(TOPIC, batch(b"a"))
+        await copies.until_equal()

@@ -1,12 +1,14 @@
 """One connection to another broker, against one that follows a script."""
 
 import asyncio
+import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from penstock.broker.network.peer import MAX_OUTSTANDING, Address, Peer, PeerError
+from penstock.broker.network.peer import _NOTICING, CUT_SECONDS, MAX_OUTSTANDING, Address, Peer, PeerError
 from penstock.machines.broker_proof import ConnectingSide
 from penstock.protocol.schemas.metadata import MetadataRequest
 from tests.broker.harness import Node, in_loop, running, until
@@ -51,6 +53,33 @@ async def test_a_request_that_finds_no_room_in_time_was_certainly_not_sent() -> 
         peer.close("the test is over")
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert all(isinstance(each, PeerError) and each.outcome_unknown for each in outcomes)
+
+
+@in_loop
+async def test_a_silent_broker_whose_requests_were_all_given_up_is_given_up_by_the_next_that_finds_no_room() -> None:
+    async with running() as node, opened(node) as peer:
+        node.broker.listener.dispatch = lambda call: None
+        asked = [asyncio.ensure_future(peer.request(MetadataRequest(), soon())) for _ in range(MAX_OUTSTANDING)]
+        await until(lambda: peer.outstanding == MAX_OUTSTANDING)
+        for each in asked:
+            each.cancel()
+        await asyncio.wait(asked)
+        assert peer.is_open
+        with pytest.raises(PeerError, match="took in no request in time"):
+            await peer.request(MetadataRequest(), soon(0.01))
+        assert not peer.is_open
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a connection choose all of this")
+@in_loop
+async def test_the_kernel_gives_up_a_host_that_is_cut_off_in_seconds() -> None:
+    async with running() as node, opened(node) as peer:
+        sock = peer._transport.get_extra_info("socket")
+        options = {name: sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in _NOTICING}
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert options == _NOTICING
+        probing = options["TCP_KEEPINTVL"] * options["TCP_KEEPCNT"]
+        assert options["TCP_KEEPIDLE"] + probing <= CUT_SECONDS == options["TCP_USER_TIMEOUT"] / 1000
 
 
 @in_loop

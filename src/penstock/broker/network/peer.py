@@ -19,6 +19,15 @@ from penstock.protocol.session import ClientSession
 # Beyond these a request waits for its turn.
 MAX_OUTSTANDING: Final = 100
 MAX_UNSENT_BYTES: Final = 1024 * 1024
+# A host that acknowledges nothing for so long is cut off, whatever time a caller would still give it. The kernel asks a
+# silent one whether it is there.
+CUT_SECONDS: Final = 10
+_NOTICING: Final = {
+    "TCP_KEEPIDLE": CUT_SECONDS // 2,
+    "TCP_KEEPINTVL": CUT_SECONDS // 4,
+    "TCP_KEEPCNT": 2,
+    "TCP_USER_TIMEOUT": CUT_SECONDS * 1000,
+}
 _RECEIVE_BYTES: Final = 64 * 1024
 # The largest reply from a side that has not proved anything yet.
 _UNPROVED_LIMIT: Final = 64 * 1024
@@ -97,12 +106,14 @@ class Peer(asyncio.BufferedProtocol):
 
     async def request(self, message: Message, deadline: float) -> Any:
         """The reply, in the highest version that both sides know; PeerError if there is none until the deadline."""
-        self.used_at = self._loop.time()
+        asked_at = self.used_at = self._loop.time()
         try:
             async with asyncio.timeout_at(deadline), self._turn:
                 await self._wait_for_room()
                 reply = self._send(message, self._version_for(type(message)))
         except TimeoutError:
+            # Those that take up the room may have given up already, and none of them may look at it any more.
+            self._fail_if_silent_since(asked_at)
             raise PeerError(f"{self._name} took in no request in time") from None
         return await self._answer(reply, deadline)
 
@@ -121,7 +132,7 @@ class Peer(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        _notice_cuts(transport.get_extra_info("socket"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         room = None if self._failure is not None else self._session.room()
@@ -232,10 +243,13 @@ class Peer(asyncio.BufferedProtocol):
             async with asyncio.timeout_at(deadline):
                 return await reply
         except TimeoutError:
-            if self._heard_at < asked_at:
-                # Not a word since then. Replies come in order, so all later requests would wait for this one too.
-                self._fail("it has not answered for too long")
+            # Replies come in order, so all later requests would wait for this one too.
+            self._fail_if_silent_since(asked_at)
             raise PeerError(f"{self._name} did not answer in time", outcome_unknown=True) from None
+
+    def _fail_if_silent_since(self, moment: float) -> None:
+        if self._heard_at < moment:
+            self._fail("it has not answered for too long")
 
     def _fail(self, reason: str) -> None:
         """End the connection, and all waits; the first reason is the one that counts."""
@@ -250,6 +264,14 @@ class Peer(asyncio.BufferedProtocol):
                 waiting.exception()
         self._make_room()
         self._transport.abort()
+
+
+def _notice_cuts(sock: socket.socket) -> None:
+    """As far as the system lets a connection choose the times."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _NOTICING.items():
+        if (option := getattr(socket, name, None)) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _error(code: int) -> str:
