@@ -24,6 +24,7 @@ from rich.progress import Progress as Bar
 from tools.chaos import page
 from tools.chaos.disks import NoDiskError, unmount_below
 from tools.chaos.faults import FAULTS
+from tools.chaos.namespaces import prefix
 from tools.chaos.network import Network, NetworkError, network
 from tools.chaos.progress import ROOT, Progress, plan
 from tools.chaos.report import complaints, summary
@@ -44,6 +45,8 @@ def main() -> int:
             return _run(asked, Network(asked.inside), Console())
         except (StuckError, OutsideError, ShimError, NoDiskError) as error:
             sys.exit(f"the cluster does not start: {error}")
+    if not asked.has_own:
+        _go_where_namespaces_are()
     # One that is asked to stop ends as with Ctrl-C, which Python ignores in the background of a shell.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
@@ -67,6 +70,16 @@ def main() -> int:
             unmount_below(asked.folder)
 
 
+def _go_where_namespaces_are() -> None:
+    try:
+        if own := prefix():
+            # Nothing can be fetched from there.
+            install()
+            os.execvp(own[0], [*own, sys.executable, "-m", "tools.chaos", *sys.argv[1:], "--has-own"])
+    except (NetworkError, OutsideError) as error:
+        sys.exit(str(error))
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__)
     parser.add_argument("--faults", type=_faults, default=list(FAULTS), help=f"of {', '.join(FAULTS)} (all)")
@@ -78,6 +91,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept (%(default)s)")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--has-own", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -110,7 +124,11 @@ def _run(asked: argparse.Namespace, hosts: Network, console: Console) -> int:
     if asked.replay is not None:
         todo = {asked.replay: _fault_of(asked.replay)}
     else:
-        todo = plan(asked.faults, asked.rounds, asked.seed)
+        left_out = [fault for fault in asked.faults if asked.has_own and FAULTS[fault].takes_power]
+        if left_out:
+            console.print(f"left out, as only root of this machine can attach disks: {', '.join(left_out)}")
+        faults = [fault for fault in asked.faults if fault not in left_out]
+        todo = plan(faults, asked.rounds, asked.seed)
         todo = {name: fault for name, fault in todo.items() if name not in progress.results}
     columns = (TextColumn("rounds"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Bar(*columns, TextColumn("{task.description}"), console=console) as bar:
