@@ -7,13 +7,9 @@ from typing import Final
 
 from benchmarks.processes import Server, free_port
 from benchmarks.systems import System, speaks_kafka
-from tools.clients.packages import CACHE, class_path
-from tools.fixtures.kafka import CLUSTER_ID, PROPERTIES
+from tools.fixtures.kafka import CLUSTER_ID, PROPERTIES, java, version
 
-_JAVA: Final = (
-    *("java", "-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
-    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true"),
-)
+_HEAP_MB: Final = 1024
 # What is deleted would stay on the disk for a minute.
 _ALWAYS: Final = "log.segment.delete.delay.ms=1000\n"
 _FLUSH: Final = "log.flush.interval.messages=1\n"
@@ -31,14 +27,14 @@ class Kafka(System):
         properties = folder / "server.properties"
         told = PROPERTIES.format(broker=port, controller=controller, folder=folder)
         properties.write_text(told + _ALWAYS + (_FLUSH if self._flush else ""))
-        java = [*_JAVA, "-cp", class_path("broker")]
-        tool = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)]
+        started = java(_HEAP_MB)
+        tool = [*started, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)]
         subprocess.run(tool, capture_output=True, check=True)
-        command = [*java, "kafka.Kafka", str(properties)]
+        command = [*started, "kafka.Kafka", str(properties)]
         return Server(command, port=port, folder=folder, cores=cores, is_ready=speaks_kafka)
 
     def version(self) -> str:
-        return max(path.stem.rpartition("-")[2] for path in (CACHE / "broker").glob("kafka_2.13-*.jar"))
+        return version()
 
     def settings(self) -> str:
         return "1 GB heap, G1" + (", log.flush.interval.messages=1" if self._flush else "")

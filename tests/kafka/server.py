@@ -9,7 +9,6 @@ from typing import Final, Self
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from tools.clients.packages import install_commands, install_jars
 from tools.fixtures import kafka
 
 # With characters that SCRAM escapes, and others that SASLprep would change if Kafka kept to it; of names Kafka takes
@@ -60,8 +59,7 @@ class Kafka:
             self._runner.close()
 
     async def _open(self) -> None:
-        await install_commands("java", "mvn")
-        await install_jars(Path(kafka.__file__).parent / "broker")
+        await kafka.install()
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-kafka-")))
         controller, *ports = kafka.free_ports(1 + len(_LISTENERS))
         addresses = {name: f"127.0.0.1:{port}" for name, port in zip(_LISTENERS, ports, strict=True)}

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,8 @@ from tools.chaos.scene import BROKERS, Course, Fault, Scene
 
 
 def scene(seed: int) -> Scene:
-    return Scene(cast(Any, None), cast(Any, None), 1, Random(seed))
+    """Of a stage that has nothing but short sessions."""
+    return Scene(cast(Any, SimpleNamespace(session_seconds=0.01)), cast(Any, None), 1, Random(seed))
 
 
 def write_segments(folder: Path) -> list[Path]:
@@ -71,7 +73,6 @@ def test_faults_that_are_mixed_go_on_beside_each_other_to_their_ends(monkeypatch
 
     monkeypatch.setattr(faults, "FAULTS", {"one": make("one"), "other": make("other")})
     monkeypatch.setattr(faults, "MIXED", {"a": ("one",), "b": ("other",)})
-    monkeypatch.setattr(faults, "SESSION_SECONDS", 0.01)
     monkeypatch.setattr(Scene, "draw", lambda *_: 1)
     mixed = scene(3)
     faults.perform(Fault("mixed", BROKERS, faults.mix), mixed)

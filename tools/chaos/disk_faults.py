@@ -10,7 +10,7 @@ from typing import Final
 from penstock.storage.files import RealFiles
 from penstock.storage.recovery_points import RecoveryPoints
 from tools.chaos.scene import Course, Scene
-from tools.chaos.stage import POLL_SECONDS, SESSION_SECONDS, StuckError
+from tools.chaos.stage import POLL_SECONDS, StuckError
 
 NOTICE_SECONDS: Final = 60.0
 AFTER_FAILED_SYNC: Final = 1
@@ -26,7 +26,7 @@ def wipe(scene: Scene) -> Course:
     broker = scene.broker
     broker.kill()
     broker.wipe()
-    yield scene.chance.uniform(0, SESSION_SECONDS + 3)
+    yield scene.chance.uniform(0, scene.session_seconds + 3)
     broker.start()
 
 
@@ -46,7 +46,7 @@ def fail_sync(scene: Scene) -> Course:
     assert broker.process is not None
     if broker.process.returncode != AFTER_FAILED_SYNC:
         raise StuckError(f"broker {broker.number}, whose disk has failed, ended with {broker.process.returncode}")
-    yield scene.chance.uniform(0, SESSION_SECONDS + 3)
+    yield scene.chance.uniform(0, scene.session_seconds + 3)
     shim.heal()
     broker.start()
 
@@ -83,7 +83,7 @@ def flip_bits(scene: Scene) -> Course:
             _flip(scene, closed, scene.chance.randrange(closed.stat().st_size))
     if damaged is None or closed is None:
         raise StuckError("no log has anything below its recovery point, or none has a closed segment")
-    yield scene.chance.uniform(0, SESSION_SECONDS + 3)
+    yield scene.chance.uniform(0, scene.session_seconds + 3)
     broker.start()
     for name in (damaged.name, closed.parent.name):
         yield from _until(partial(_is_aside, logs, name), f"broker {broker.number} to set {name} aside")

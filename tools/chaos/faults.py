@@ -13,7 +13,6 @@ from tools.chaos.clients.journal import Journal
 from tools.chaos.disk_faults import fail_sync, fill, flip_bits, lose_power, slow_syncs, wipe
 from tools.chaos.network import HOSTS, Way, alone, both_ways, deaf, mute, ring
 from tools.chaos.scene import BROKERS, HOST_ROLES, Course, Fault, Role, Scene
-from tools.chaos.stage import SESSION_SECONDS
 
 RESTART_SECONDS: Final = 60.0
 HOUR_MS: Final = 3600 * 1000
@@ -25,7 +24,7 @@ def kill(scene: Scene) -> Course:
     broker = scene.stage.brokers[scene.host]
     broker.kill()
     # It may be back before its session has ended, and before the others have heard that it was away.
-    yield scene.chance.uniform(0, SESSION_SECONDS + 3)
+    yield scene.chance.uniform(0, scene.session_seconds + 3)
     broker.start()
 
 
@@ -39,15 +38,23 @@ def kill_all(scene: Scene) -> Course:
 
 def lose_host(scene: Scene) -> Course:
     """Broker and ZooKeeper of a host."""
-    broker, node = scene.stage.brokers[scene.host], scene.stage.ensemble.nodes[scene.host - 1]
+    broker, node = scene.stage.brokers[scene.host], scene.ensemble.nodes[scene.host - 1]
     broker.kill()
     node.kill()
-    yield scene.chance.uniform(0, SESSION_SECONDS + 3)
+    yield scene.chance.uniform(0, scene.session_seconds + 3)
     node.start()
     broker.start()
 
 
-def pause(shortest: float, longest: float, scene: Scene) -> Course:
+def pause_shortly(scene: Scene) -> Course:
+    yield from _pause(scene, 1, scene.session_seconds - 3)
+
+
+def pause_for_long(scene: Scene) -> Course:
+    yield from _pause(scene, scene.session_seconds + 2, scene.session_seconds + 6)
+
+
+def _pause(scene: Scene, shortest: float, longest: float) -> Course:
     broker = scene.stage.brokers[scene.host]
     broker.pause()
     yield scene.chance.uniform(shortest, longest)
@@ -56,7 +63,7 @@ def pause(shortest: float, longest: float, scene: Scene) -> Course:
 
 def cut(ways: Callable[[Scene], set[Way]], scene: Scene) -> Course:
     scene.stage.network.cut(ways(scene))
-    yield scene.chance.uniform(SESSION_SECONDS, SESSION_SECONDS + 5)
+    yield scene.chance.uniform(scene.session_seconds, scene.session_seconds + 5)
     scene.stage.network.mend()
 
 
@@ -71,9 +78,9 @@ def restart_all(scene: Scene) -> Course:
 
 
 def kill_zookeeper(scene: Scene) -> Course:
-    node = scene.stage.ensemble.nodes[scene.host - 1]
+    node = scene.ensemble.nodes[scene.host - 1]
     node.kill()
-    yield scene.chance.uniform(0, SESSION_SECONDS + 3)
+    yield scene.chance.uniform(0, scene.session_seconds + 3)
     node.start()
 
 
@@ -123,7 +130,7 @@ def mix(scene: Scene) -> Course:
     scene.told.append(f"{names[0]} on host {scene.host}, {names[1]} on host {second.host}")
     courses = [FAULTS[names[0]].run(scene), FAULTS[names[1]].run(second)]
     began = time.monotonic()
-    due = [(0.0, 0), (scene.chance.uniform(0, SESSION_SECONDS), 1)]
+    due = [(0.0, 0), (scene.chance.uniform(0, scene.session_seconds), 1)]
     while due:
         at, number = heapq.heappop(due)
         yield max(began + at - time.monotonic(), 0)
@@ -145,11 +152,9 @@ def _one_way(scene: Scene) -> set[Way]:
 
 
 FAULTS: Final = {
-    "kill": Fault("kill -9 of a broker", BROKERS, kill),
-    "stop-short": Fault("SIGSTOP, shorter than the session", BROKERS, partial(pause, 1, SESSION_SECONDS - 3)),
-    "stop-long": Fault(
-        "SIGSTOP, longer than the session", BROKERS, partial(pause, SESSION_SECONDS + 2, SESSION_SECONDS + 6)
-    ),
+    "kill": Fault("kill -9 of a broker", BROKERS, kill, is_for_all=True),
+    "stop-short": Fault("SIGSTOP, shorter than the session", BROKERS, pause_shortly, is_for_all=True),
+    "stop-long": Fault("SIGSTOP, longer than the session", BROKERS, pause_for_long, is_for_all=True),
     "cut-majority": Fault(
         "one host cut from the two others", HOST_ROLES, partial(cut, lambda scene: alone(scene.host))
     ),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,9 @@ from tools.chaos.round import Result
 ROOT: Final = Path(__file__).parents[2]
 # What decides how a round goes.
 SOURCES: Final = ("src/penstock/**/*.py", "tools/chaos/**/*.py")
+
+TURN_ROUNDS: Final = 3
+"""Of each fault, before it is another system's turn."""
 
 
 class Progress:
@@ -39,6 +43,17 @@ def plan(faults: list[str], rounds: int, seed: int) -> dict[str, str]:
     """The names of all rounds, each of which is its seed, and their faults. Every fault has had its turn before one
     has its next, so that an interrupted run has seen something of all."""
     return {f"{seed}-{fault}-{number}": fault for number in range(1, rounds + 1) for fault in faults}
+
+
+def turns(systems: list[str], rounds: dict[str, str], faults: int) -> Iterator[tuple[str, dict[str, str]]]:
+    """Several systems take turns, forwards and backwards, so that all of them meet what else the machine does; one
+    alone has all rounds in one."""
+    all_rounds = list(rounds.items())
+    step = len(all_rounds) if len(systems) == 1 else TURN_ROUNDS * faults
+    for first in range(0, len(all_rounds), step):
+        forwards = first // step % 2 == 0
+        for system in systems if forwards else reversed(systems):
+            yield system, dict(all_rounds[first : first + step])
 
 
 def digest() -> str:

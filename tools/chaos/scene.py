@@ -9,7 +9,9 @@ from typing import Final, TypeAlias
 from tools.chaos.crew import Crew
 from tools.chaos.shim import Shim
 from tools.chaos.stage import BrokerProcess, Stage
+from tools.chaos.systems.penstock import PenstockStage
 from tools.chaos.view import View
+from tools.zookeeper.ensemble import Ensemble
 
 
 class Role(StrEnum):
@@ -46,10 +48,20 @@ class Scene:
         assert shim is not None, "this stage has no shims"
         return shim
 
+    @property
+    def ensemble(self) -> Ensemble:
+        assert isinstance(self.stage, PenstockStage), "this stage has no ZooKeeper"
+        return self.stage.ensemble
+
+    @property
+    def session_seconds(self) -> float:
+        return self.stage.session_seconds
+
     def draw(self, role: Role) -> int:
         """The host that has this role now."""
-        view = self.stage.view(self.crew.group)
-        return host_of(role, view, self.stage.zookeeper_leader(), self.crew.topic, self.chance)
+        if role is Role.ZOOKEEPER_LEADER:
+            return self.ensemble.leader().number
+        return host_of(role, self.stage.view(self.crew.group), self.crew.topic, self.chance)
 
 
 Course: TypeAlias = Iterator[float]
@@ -62,17 +74,17 @@ class Fault:
     run: Callable[[Scene], Course]
     takes_power: bool = False
     """Brokers need disks of their own."""
+    is_for_all: bool = False
+    """It needs nothing that Penstock alone has: all systems can have it."""
 
 
-def host_of(role: Role, view: View, zookeeper_leader: int, topic: str, chance: Random) -> int:
-    """The number of the host that has this role now."""
+def host_of(role: Role, view: View, topic: str, chance: Random) -> int:
+    """The number of the host whose broker has this role now."""
     if role is Role.CONTROLLER:
         return view.controller
     if role is Role.COORDINATOR:
         assert view.coordinator is not None, "the group has no coordinator"
         return view.coordinator
-    if role is Role.ZOOKEEPER_LEADER:
-        return zookeeper_leader
     place = chance.choice(sorted(place for place in view.partitions if place[0] == topic))
     replicas = view.partitions[place]
     if role is Role.LEADER:

@@ -1,11 +1,11 @@
-"""The stage has three hosts, each with a ZooKeeper and a broker: they are started, killed, paused and wiped here."""
+"""The stage has three hosts, each with a broker of one system: brokers are started, killed, paused and wiped here."""
 
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,25 +16,12 @@ from tools.chaos.disks import Ext4Disk
 from tools.chaos.network import HOSTS, Network, address
 from tools.chaos.shim import Shim
 from tools.chaos.view import View, look
-from tools.zookeeper.ensemble import Ensemble, Host
 
 PORT: Final = 9092
-SESSION_SECONDS: Final = 6.0
 REPLICAS: Final = len(HOSTS)
 START_SECONDS: Final = 90.0
 STOP_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.2
-CONFIGS: Final = (
-    "default.replication.factor=3",
-    "min.insync.replicas=2",
-    "auto.create.topics.enable=false",
-    "offsets.topic.num.partitions=10",
-    f"zookeeper.session.timeout.ms={SESSION_SECONDS * 1000:.0f}",
-    # Retention is to have its chance while a clock is wrong.
-    "log.retention.check.interval.ms=1000",
-)
-TOPIC_CONFIGS: Final = {"internal.segment.bytes": "30000"}
-"""Small enough for closed segments within seconds."""
 
 
 class StuckError(Exception):
@@ -108,38 +95,18 @@ class BrokerProcess:
         os.kill(self.process.pid, number)
 
 
-class Stage:
-    """`with Stage(network, folder) as stage:` has a cluster that is whole; data and logs are in the folder."""
+class Stage(ABC):
+    """`with stage:` has a cluster that is whole. The stages of the systems say what their brokers need beside them."""
 
-    def __init__(self, network: Network, folder: Path, *, shim: Path | None = None, with_disks: bool = False) -> None:
-        """`shim` is its library; with disks, each broker has one that can lose its power."""
+    def __init__(self, network: Network, brokers: dict[int, BrokerProcess], session_seconds: float) -> None:
+        """The others go on without a broker that they have not heard of for a session."""
         self.network = network
-        prefixes = {number: network.command(network.host(number)) for number in HOSTS}
-        self.ensemble = Ensemble(nodes=3, hosts=[Host(address(each), tuple(prefixes[each])) for each in HOSTS])
-        serve = [sys.executable, "-P", "-m", "penstock", "serve", "--insecure", "--zookeeper"]
-        serve += [f"{self.ensemble.connect}/penstock", *(word for config in CONFIGS for word in ("-X", config))]
-        self.brokers = {}
-        for each in HOSTS:
-            own_folder = folder / f"host-{each}"
-            own_folder.mkdir()
-            disk = Ext4Disk(own_folder) if with_disks else None
-            data = (disk.path if disk else own_folder) / "data"
-            own = ["--node-id", str(each), "--listen", f"{address(each)}:{PORT}", "--data-dir", str(data)]
-            self.brokers[each] = BrokerProcess(
-                each,
-                [*prefixes[each], *serve, *own],
-                data,
-                log=folder / f"broker-{each}.log",
-                shim=Shim(shim, own_folder / "shim", data) if shim else None,
-                disk=disk,
-            )
+        self.brokers = brokers
+        self.session_seconds = session_seconds
 
     def __enter__(self) -> Self:
-        self.ensemble.__enter__()
         try:
-            for broker in self.brokers.values():
-                if broker.disk is not None:
-                    broker.disk.create()
+            self.prepare()
             for broker in self.brokers.values():
                 broker.start()
             self.wait_until_whole(START_SECONDS)
@@ -151,13 +118,22 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @abstractmethod
+    def prepare(self) -> None:
+        """Whatever brokers need before they start."""
+
+    @abstractmethod
+    def warm(self) -> None:
+        """Before each round: brokers that need it for being as fast as they can be are loaded for a while."""
+
+    @abstractmethod
+    def topic_configs(self, configs: Mapping[str, str]) -> Mapping[str, str]:
+        """What topics are created with, given what is asked for in Penstock's words."""
+
     def stop(self) -> None:
+        """Nothing of it is used again."""
         for broker in self.brokers.values():
-            # Nothing of it is used again.
             broker.kill()
-            if broker.disk is not None:
-                broker.disk.unmount()
-        self.ensemble.stop()
 
     @property
     def bootstrap(self) -> str:
@@ -175,30 +151,29 @@ class Stage:
             topic_id = self._create(admin, name, partitions, {})
 
         def is_known() -> bool:
-            seen = [look(broker.address) for broker in self.brokers.values() if broker.is_running]
+            seen = [self.look(broker) for broker in self.brokers.values() if broker.is_running]
             return all(one is not None and one.topic_ids.get(name) == topic_id for one in seen)
 
         wait_for(is_known, patience, f"all brokers to know the topic {name} that was created again")
 
     def _create(self, admin: Admin, name: str, partitions: int, configs: Mapping[str, str]) -> bytes:
-        made = admin.create_topic(name, partitions, replication_factor=REPLICAS, configs={**TOPIC_CONFIGS, **configs})
+        told = self.topic_configs(configs)
+        made = admin.create_topic(name, partitions, replication_factor=REPLICAS, configs=told)
         return made.topic_id
 
     def logs(self) -> list[Path]:
-        return [
-            *(broker.log for broker in self.brokers.values()),
-            *(node.folder / "log" for node in self.ensemble.nodes),
-        ]
+        return [broker.log for broker in self.brokers.values()]
+
+    def look(self, broker: BrokerProcess, group: str | None = None) -> View | None:
+        """What a broker says; None if it does not answer."""
+        return look(broker.address, group)
 
     def view(self, group: str | None = None) -> View:
         """What a broker says that answers: of the first, if all do."""
         for broker in self.brokers.values():
-            if (seen := look(broker.address, group)) is not None:
+            if (seen := self.look(broker, group)) is not None:
                 return seen
         raise StuckError("no broker answers")
-
-    def zookeeper_leader(self) -> int:
-        return self.ensemble.leader().number
 
     def wait_until_whole(self, seconds: float) -> None:
         """Until every broker says that the cluster is whole."""
@@ -208,7 +183,7 @@ class Stage:
             nonlocal lacks
             wanted = frozenset(self.brokers)
             for broker in self.brokers.values():
-                seen = look(broker.address)
+                seen = self.look(broker)
                 if seen is None or not seen.is_whole(wanted):
                     lacks = (
                         f"broker {broker.number} {'does not answer' if seen is None else f'sees {seen.lacks(wanted)}'}"
