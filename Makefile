@@ -103,9 +103,9 @@ fuzz: $(fuzzing) ## fuzz the decoders for FUZZ_SECONDS=30, then a broker with FU
 simulate: $(dev) ## run schedules full of faults (KIND=replication SEEDS=1:20000; all: 45 minutes; goes on where it was)
 	@$(python) -m tools.simulate $(KIND) $(if $(SEEDS),--seeds $(SEEDS)) --processes $(SIMULATE_PROCESSES)
 
-chaos: $(dev) ## break a cluster of three in network namespaces, FAULTS=kill,mixed ROUNDS=10 SEED=1 (JDK, Maven, C compiler)
+chaos: $(dev) ## break a cluster of three in network namespaces (FAULTS=kill,mixed ROUNDS=10 SEED=1 SYSTEM=penstock,kafka; JDK, Maven, C compiler)
 	@tools/setup_debian.sh ip java mvn cc losetup mkfs.ext4 mount
-	@$(python) -m tools.chaos $(if $(FAULTS),--faults $(FAULTS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
+	@$(python) -m tools.chaos $(if $(SYSTEM),--systems $(SYSTEM)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
 
 first-hour: ## do what a new user does: clone, install, a wheel in an empty environment, every guide (10 minutes)
 	@$(PYTHON) -m tools.first_hour

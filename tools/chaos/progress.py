@@ -13,7 +13,7 @@ ROOT: Final = Path(__file__).parents[2]
 # What decides how a round goes.
 SOURCES: Final = ("src/penstock/**/*.py", "tools/chaos/**/*.py")
 
-TURN_ROUNDS: Final = 3
+TURN_ROUNDS: Final = 5
 """Of each fault, before it is another system's turn."""
 
 

@@ -50,15 +50,15 @@ def comparison(results: Mapping[str, Iterable[Result]], kafka: str) -> str:
         f"Penstock as in [chaos](chaos.md), and Apache Kafka {kafka}: three nodes that are broker and controller at "
         f"once (KRaft), each with a heap of {HEAP_MB} MB, in the same network namespaces. Both have three replicas of "
         "everything and min.insync.replicas=2; Kafka's other settings are its defaults, but for the session timeout "
-        "(broker.session.timeout.ms, 9 s by default) where the table says so. The systems took turns of "
-        f"{TURN_ROUNDS} rounds of each fault on the same machine, with the same clients, checker and measure; the same "
-        "round has the same draw of a role, and times are drawn relative to the session. Kafka's nodes are loaded "
+        "(broker.session.timeout.ms, 9 s by default) where the table says so. The systems took turns of up to "
+        f"{TURN_ROUNDS} rounds of each fault on the same machine, with the same clients, checker and measure; a round "
+        "draws the same role in each system, and its times are drawn relative to the session. Kafka's nodes are loaded "
         f"before a round, if one of them has started since the last: with {MESSAGES:,} requests, or for "
         f"{AT_MOST_SECONDS:.0f} s if that takes longer."
     )
     meaning = (
-        f"{MEANING} (Penstock waits for the disk otherwise; Kafka does not, and its two topics differ from the others "
-        "in nothing else)."
+        f"{MEANING}. Kafka never waits for the disk, and does not know that setting: its topic in the last column is "
+        "one like those of the rounds."
     )
     counts = [f"- {_named(name)}: {len(some)} rounds. {_counts(some)}" for name, some in by_system.items()]
     rows = [

@@ -27,6 +27,8 @@ KNOWN_SECONDS: Final = 30.0
 _OF_CONTROLLERS: Final = 2
 """A kind of endpoint in DescribeCluster (KIP-919)."""
 _OURS: Final = "penstock."
+_SHORT: Final = ("-XX:TieredStopAtLevel=1", "-XX:-UseG1GC", "-XX:+UseSerialGC")
+"""For a program that ends soon."""
 
 # Whatever is not here is as Kafka has it by default: segments of 1 GB, records that the system flushes.
 PROPERTIES: Final = """\
@@ -78,7 +80,7 @@ class KafkaStage(Stage):
         super().__init__(network, brokers, session_seconds)
 
     def prepare(self) -> None:
-        tool = [*self._java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]
+        tool = [*self._java, *_SHORT, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]
         for properties in self._properties.values():
             command = [*tool, str(properties)]
             done = subprocess.run(command, capture_output=True, check=False, timeout=FORMAT_SECONDS)

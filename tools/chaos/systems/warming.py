@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, Producer
 
 MESSAGES: Final = 20_000
 """Each in a request of its own: Java has compiled for good what was called some ten thousand times."""
-AT_MOST_SECONDS: Final = 60.0
+AT_MOST_SECONDS: Final = 40.0
 """A machine that is busy with other things does not come to so many."""
 AT_ONCE: Final = 500
 COMMIT_SECONDS: Final = 0.1
