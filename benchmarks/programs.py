@@ -21,6 +21,7 @@ _SOURCES: Final = {
     "floor": ("floor.c", "floor_apis.c", "floor_log.c", "crc32c.c"),
     "loopback": ("loopback.c",),
 }
+_LIBRARIES: Final = {"syncs": ("syncs.c",)}
 _FLAGS: Final = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-pthread")
 
 
@@ -60,22 +61,32 @@ def run(command: list[str], cores: tuple[int, ...] = ()) -> dict[str, Any]:
 def program(name: str) -> Path:
     """Where the program is; compiled if it is older than its sources, which is looked at once: a run stays with what
     it began with."""
+    return _built(name, _SOURCES[name])
+
+
+@cache
+def library(name: str) -> Path:
+    """Likewise a library, for LD_PRELOAD."""
+    return _built(f"{name}.so", _LIBRARIES[name], "-shared", "-fPIC")
+
+
+def _built(name: str, files: Iterable[str], *flags: str) -> Path:
     built = CACHE / "native" / name
-    sources = [_FOLDER / source for source in _SOURCES[name]]
+    sources = [_FOLDER / source for source in files]
     newest = max(path.stat().st_mtime_ns for path in (*sources, *_FOLDER.glob("*.h")))
     if not built.exists() or built.stat().st_mtime_ns < newest:
-        _compile(sources, built)
+        _compile(sources, built, flags)
     return built
 
 
-def _compile(sources: list[Path], built: Path) -> None:
+def _compile(sources: list[Path], built: Path, flags: Iterable[str]) -> None:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise ProgramError("there is no C compiler: install gcc, or name one in CC")
     built.parent.mkdir(parents=True, exist_ok=True)
     # Another run may use the old one meanwhile, or compile it too.
     fresh = built.with_name(f"{built.name}.{os.getpid()}")
-    command = [compiler, *_FLAGS, "-o", str(fresh), *map(str, sources)]
+    command = [compiler, *_FLAGS, *flags, "-o", str(fresh), *map(str, sources)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ProgramError(f"{built.name} does not compile:\n{done.stderr}")

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from typing import Final
 
-from benchmarks.cluster import partitions
+from benchmarks.cluster import partitions, replicated
 from benchmarks.cluster.partitions import Shape
 from benchmarks.measure import Step
 from benchmarks.report import judge
@@ -14,6 +14,7 @@ from tools.zookeeper.ensemble import install
 
 SHAPES: Final = {"wide": Shape(10, 1000), "narrow": Shape(2500, 4)}
 QUICK: Final = {"wide": Shape(2, 300), "narrow": Shape(150, 4)}
+REPLICATED: Final = "replicated"
 
 
 def run(step: Step, asked: Asked) -> Results:
@@ -23,7 +24,8 @@ def run(step: Step, asked: Asked) -> Results:
     shapes = QUICK if asked.is_quick else SHAPES
     results = Results()
     for part in asked.parts:
-        results.shown += partitions.run(step, shapes[part])
+        is_replicated = part == REPLICATED
+        results.shown += replicated.run(step, shapes["wide"]) if is_replicated else partitions.run(step, shapes[part])
     if targets := judge(results.shown):
         results.shown.append(targets)
     return results
@@ -33,7 +35,7 @@ async def _install_java() -> None:
     await JAVA.install()
 
 
-SUITE: Final = Suite(name="cluster", about=partitions.__doc__ or "", parts=tuple(SHAPES), run=run)
+SUITE: Final = Suite(name="cluster", about=partitions.__doc__ or "", parts=(*SHAPES, REPLICATED), run=run)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE, sys.argv[1:]))

@@ -64,6 +64,60 @@ def ask_metadata(port: int) -> Told:
     return Told(response.controller_id, leaders, frozenset(broker.node_id for broker in response.brokers))
 
 
+@dataclass(slots=True, frozen=True)
+class Copies:
+    """What a broker says of all partitions, without those that are the brokers' own: how many have a leader that is
+    alive, and how many have all replicas in sync."""
+
+    led: int
+    whole: int
+    leaders: Counter[int]
+
+
+class Watcher:
+    """Asks a broker for the state of all partitions, again and again. An answer that is the last one again, byte for
+    byte, is not decoded, which would take much longer than the answer itself."""
+
+    def __init__(self, port: int) -> None:
+        _, chunks = ClientSession("penstock-bench").send(MetadataRequest(topics=None), METADATA_VERSION)
+        self._question = b"".join(chunks)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS)
+        self._last = b""
+        self._copies = Copies(0, 0, Counter())
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self) -> Copies:
+        self._socket.sendall(self._question)
+        head = self._receive(4)
+        frame = head + self._receive(int.from_bytes(head, "big"))
+        if frame != self._last:
+            self._last, self._copies = frame, _read_copies(frame)
+        return self._copies
+
+    def _receive(self, size: int) -> bytes:
+        received = self._socket.recv(size, socket.MSG_WAITALL)
+        if len(received) < size:
+            raise ConnectionError("the broker closed the connection")
+        return received
+
+
+def _read_copies(frame: bytes) -> Copies:
+    session = ClientSession("penstock-bench")
+    session.send(MetadataRequest(topics=None), METADATA_VERSION)
+    (reply,) = session.receive(frame)
+    response: Any = reply.response
+    alive = {broker.node_id for broker in response.brokers}
+    led, whole, leaders = 0, 0, Counter[int]()
+    for topic in response.topics:
+        for partition in () if topic.is_internal else topic.partitions:
+            led += partition.leader_id in alive
+            whole += len(partition.isr_nodes) == len(partition.replica_nodes)
+            leaders[partition.leader_id] += 1
+    return Copies(led, whole, leaders)
+
+
 class Probe:
     """Asks a broker a small question all the time, in a process of its own; it ends with its block."""
 

@@ -3,17 +3,19 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from benchmarks.cluster.asking import Told, ask_metadata
+from benchmarks.cluster.syncs import SyncCounter
 from benchmarks.cluster.traffic import Traffic, counted
-from benchmarks.processes import Server, ServerError, free_port
+from benchmarks.processes import Server, ServerError
 from benchmarks.scratch import scratch_folder
 from benchmarks.systems import speaks_kafka
+from tools.fixtures.kafka import free_ports
 from tools.zookeeper.ensemble import Ensemble
 
 PATIENCE_SECONDS: Final = 120.0
@@ -28,6 +30,10 @@ class Brokers:
     zookeeper: str
     traffic: Traffic
     ports: list[int]
+    # By what each of them serves its metrics, and what counts its syncs, where that is wanted.
+    metrics_ports: list[int] = field(default_factory=list)
+    syncs: list[SyncCounter] = field(default_factory=list)
+    configs: dict[str, str] = field(default_factory=dict)
     running: dict[int, Server] = field(default_factory=dict)
 
     def start(self, number: int) -> Server:
@@ -38,13 +44,20 @@ class Brokers:
         program = (sys.executable, "-c", "from penstock.cli.main import main; main()", "serve")
         place = ("--zookeeper", self.zookeeper, "--node-id", str(number))
         address = ("--data-dir", str(folder / "data"), "--listen", f"127.0.0.1:{port}")
+        configs = dict(self.configs)
+        if self.metrics_ports:
+            configs["penstock.metrics.listen"] = f"127.0.0.1:{self.metrics_ports[number]}"
+        options = [part for name, value in configs.items() for part in ("-X", f"{name}={value}")]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+        if self.syncs:
+            environment |= self.syncs[number].environment
         server = Server(
-            [*program, *place, *address, "--log-level", "info", "--log-format", "json"],
+            [*program, *place, *address, *options, "--log-level", "info", "--log-format", "json"],
             port=port,
             folder=folder,
             cores=(),
             is_ready=speaks_kafka,
-            environment={name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
+            environment=environment,
         )
         self.running[number] = server
         return server
@@ -77,14 +90,18 @@ class Brokers:
 
 
 @contextmanager
-def cluster_of(count: int) -> Iterator[Brokers]:
-    """Brokers that have just been started; all is gone afterwards."""
+def cluster_of(count: int, *, is_counted: bool = False, configs: Mapping[str, str] | None = None) -> Iterator[Brokers]:
+    """Brokers that have just been started; all is gone afterwards. If they are to be counted, they serve metrics, and
+    their syncs are counted."""
     with (
         scratch_folder(warm_bytes=0) as folder,
         Ensemble(nodes=3) as ensemble,
         counted([node.address for node in ensemble.nodes]) as (connect, traffic),
     ):
-        brokers = Brokers(Path(folder), f"{connect}/bench", traffic, [free_port() for _ in range(count)])
+        brokers = Brokers(Path(folder), f"{connect}/bench", traffic, free_ports(count), configs=dict(configs or {}))
+        if is_counted:
+            brokers.metrics_ports = free_ports(count)
+            brokers.syncs = [SyncCounter(Path(folder, f"syncs-{number}")) for number in range(count)]
         try:
             for number in range(count):
                 brokers.start(number)

@@ -301,7 +301,7 @@ class Broker:
         self._replicator = Replicator(
             self.node_id, lambda: self.services.peers, turn, now_ms, broker_epoch=lambda: self.broker_epoch
         )
-        self._in_sync = InSync(self.node_id, self._ask, broker_epoch=lambda: self.broker_epoch)
+        self._in_sync = InSync(self.node_id, self._ask, broker_epoch=lambda: self.broker_epoch, meter=meters.in_sync)
         partitions.replicator, partitions.look_at = self._replicator, self._in_sync.look_at
         partitions.give_up = self._in_sync.give_up
         self.upkeep = self._make_upkeep(flushing)

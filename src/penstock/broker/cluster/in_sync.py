@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from penstock.broker.log_rates import RatedLog
+from penstock.broker.metrics.in_sync import InSyncMeter
 from penstock.broker.partitions.partition import Partition
 from penstock.machines.cluster_records import PartitionImage
 from penstock.machines.decisions import Refused
@@ -40,10 +41,11 @@ class Ask(Protocol):
 class InSync:
     """`look_at` partitions that may need a proposal, until `close`."""
 
-    def __init__(self, node_id: int, ask: Ask, broker_epoch: Callable[[], int]) -> None:
+    def __init__(self, node_id: int, ask: Ask, broker_epoch: Callable[[], int], meter: InSyncMeter) -> None:
         self._node_id = node_id
         self._ask = ask
         self._broker_epoch = broker_epoch
+        self._meter = meter
         self._loop = asyncio.get_running_loop()
         # With a follower that lacks something, or is not in sync.
         self._behind: dict[Partition, None] = {}
@@ -98,6 +100,7 @@ class InSync:
         now_ms = self._now_ms()
         found = []
         for partition in list(self._behind):
+            self._meter.looked_at(1)
             leader = partition.leader
             if not partition.is_led or len(leader.replicas) <= 1:
                 del self._behind[partition]
@@ -163,6 +166,7 @@ class InSync:
             )
         request = self._request(topics)
         answers: dict[tuple[bytes, int], int] = {}
+        self._meter.proposed(len(proposals))
         code = ErrorCode.NONE
         try:
             response: AlterPartitionResponse = await self._ask(request, timeout=TIMEOUT_SECONDS)

@@ -7,6 +7,7 @@ from time import monotonic
 from penstock.broker.metrics.flushes import FlushMeter
 from penstock.broker.metrics.gc_pauses import GcPauses
 from penstock.broker.metrics.group_lags import GroupLags
+from penstock.broker.metrics.in_sync import InSyncMeter
 from penstock.broker.metrics.loop_lag import LoopLag
 from penstock.broker.metrics.requests import RequestMeter
 from penstock.protocol.apis import Api
@@ -19,6 +20,7 @@ class Meters:
         is_monotonic = type(loop).time is asyncio.BaseEventLoop.time
         self.requests = RequestMeter(apis, monotonic if is_monotonic else loop.time)
         self.flushes = FlushMeter()
+        self.in_sync = InSyncMeter()
         self.loop_lag = LoopLag(loop)
         self.gc_pauses = GcPauses()
         self.group_lags = GroupLags()
