@@ -9,15 +9,17 @@ from typing import Final
 
 CACHE: Final = Path(__file__).parent.parent / ".cache" / "bench"
 RESULTS: Final = Path(__file__).parent / "results"
+# A folder in memory, where there is one.
+MEMORY: Final = Path("/dev/shm")
 _AT_ONCE = 1024 * 1024
 
 
 @contextmanager
-def scratch_folder(warm_bytes: int) -> Iterator[str]:
+def scratch_folder(warm_bytes: int, within: Path = CACHE) -> Iterator[str]:
     """A folder that is gone afterwards, on a machine whose page cache has been as full as it will be: the first touch
     of fresh memory costs a virtual machine several times what the copy into it does."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="data-", dir=CACHE) as folder:
+    within.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="data-", dir=within) as folder:
         warm(f"{folder}/warm", warm_bytes)
         yield folder
 

@@ -13,7 +13,7 @@ from benchmarks.cluster.asking import Told, ask_metadata
 from benchmarks.cluster.syncs import SyncCounter
 from benchmarks.cluster.traffic import Traffic, counted
 from benchmarks.processes import Server, ServerError
-from benchmarks.scratch import scratch_folder
+from benchmarks.scratch import CACHE, scratch_folder
 from benchmarks.systems import speaks_kafka
 from tools.fixtures.kafka import free_ports
 from tools.zookeeper.ensemble import Ensemble
@@ -90,12 +90,14 @@ class Brokers:
 
 
 @contextmanager
-def cluster_of(count: int, *, is_counted: bool = False, configs: Mapping[str, str] | None = None) -> Iterator[Brokers]:
+def cluster_of(
+    count: int, *, is_counted: bool = False, configs: Mapping[str, str] | None = None, within: Path = CACHE
+) -> Iterator[Brokers]:
     """Brokers that have just been started; all is gone afterwards. If they are to be counted, they serve metrics, and
     their syncs are counted."""
     with (
-        scratch_folder(warm_bytes=0) as folder,
-        Ensemble(nodes=3) as ensemble,
+        scratch_folder(warm_bytes=0, within=within) as folder,
+        Ensemble(nodes=3, within=within) as ensemble,
         counted([node.address for node in ensemble.nodes]) as (connect, traffic),
     ):
         brokers = Brokers(Path(folder), f"{connect}/bench", traffic, free_ports(count), configs=dict(configs or {}))

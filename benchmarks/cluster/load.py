@@ -13,8 +13,6 @@ from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-# What took longer has waited for another leader, or for a loop.
-LATE_SECONDS: Final = 1.0
 _TICK_SECONDS: Final = 0.01
 _SEED: Final = 1
 _DRAIN_SECONDS: Final = 120.0
@@ -24,8 +22,8 @@ _FETCH: Final = {"fetch.min.bytes": 10_000_000, "fetch.wait.max.ms": 500, "queue
 
 @dataclass(slots=True)
 class Told:
-    """What the load has seen so far; times are those of the monotonic clock. `longest_seconds` is that of one
-    acknowledgement since the last question, and `late_at` when the last one came that was late."""
+    """What the load has seen so far. `longest_seconds` is that of one acknowledgement since `mark`, and
+    `oldest` the number of the first message that has none."""
 
     sent: int = 0
     acknowledged: int = 0
@@ -33,8 +31,7 @@ class Told:
     read: int = 0
     waiting: int = 0
     longest_seconds: float = 0.0
-    late_at: float = 0.0
-    oldest_seconds: float = 0.0
+    oldest: int = 0
     missing: int = 0
     first_failure: str = ""
 
@@ -56,6 +53,10 @@ class Load:
 
     def ask(self) -> Told:
         return self._ask("ask")
+
+    def mark(self) -> None:
+        """The longest acknowledgement is looked for from now on."""
+        self._ask("mark")
 
     def finish(self) -> Told:
         """Returns when all is acknowledged and read, or not even after a long time."""
@@ -91,8 +92,10 @@ class _Running:
         due = time.monotonic()
         while True:
             question = questions.next()
-            if question == "ask":
+            if question in {"ask", "mark"}:
                 self._tell()
+                if question == "mark":
+                    self._told.longest_seconds = 0.0
             elif question is not None:
                 break
             now = time.monotonic()
@@ -114,16 +117,14 @@ class _Running:
         self._producer.produce(topic, b"load-%d" % number, partition=partition, on_delivery=delivered)
 
     def _delivered(self, number: int, error: object) -> None:
-        told, now = self._told, time.monotonic()
-        took = now - self._sent_at.pop(number)
+        told = self._told
+        took = time.monotonic() - self._sent_at.pop(number)
         if error is not None:
             told.failed += 1
             told.first_failure = told.first_failure or str(error)
             return
         told.acknowledged += 1
         told.longest_seconds = max(told.longest_seconds, took)
-        if took > LATE_SECONDS:
-            told.late_at = now
         self._unread.add(number)
 
     def _read_on(self) -> None:
@@ -137,10 +138,9 @@ class _Running:
         told = self._told
         told.read = len(self._read)
         told.waiting = len(self._sent_at)
-        told.oldest_seconds = time.monotonic() - min(self._sent_at.values(), default=time.monotonic())
+        told.oldest = min(self._sent_at, default=told.sent)
         told.missing = len(self._unread - self._read)
         print(json.dumps(asdict(told)), flush=True)
-        told.longest_seconds = 0.0
 
     def _finish(self) -> None:
         deadline = time.monotonic() + _DRAIN_SECONDS

@@ -1,6 +1,7 @@
 """Measures three brokers with ten thousand partitions of three replicas each: idle, under a steady load, with one
 broker killed, with the controller killed, while it is away, and when it is back."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,13 +14,14 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from benchmarks.batches import KB, MB
 from benchmarks.cluster.asking import Connection, Copies, Probe, Watcher, ask_metadata
 from benchmarks.cluster.brokers import PATIENCE_SECONDS, Brokers, cluster_of
-from benchmarks.cluster.load import LATE_SECONDS, Load, Told
+from benchmarks.cluster.load import Load, Told
 from benchmarks.cluster.metrics import Metrics
 from benchmarks.cluster.partitions import BROKERS, MAX_REQUEST_KB, Shape
 from benchmarks.cluster.syncs import Syncs
 from benchmarks.measure import Step
 from benchmarks.processes import ServerError
 from benchmarks.report import Row, Table, Target
+from benchmarks.scratch import CACHE, MEMORY
 from penstock.protocol.schemas.topics import ElectLeadersRequest
 
 REPLICAS: Final = 3
@@ -81,7 +83,7 @@ class Stage:
         traffic.largest = 0
         asked, asked_bytes = traffic.requests, traffic.request_bytes
         if self.load is not None:
-            self.load.ask()
+            self.load.mark()
         probed = next(number for number in before.metrics if number not in self.going)
         # What a scrape costs is not what is measured.
         before.cpu_seconds, before.at = self.brokers.cpu_seconds(), time.monotonic()
@@ -115,6 +117,7 @@ class Stage:
                     "longest turn ms": 1000 * max(turns.values(), default=0.0),
                     "longest wait ms": 1000 * probe.longest_seconds,
                     "longest ack ms": 1000 * loaded.longest_seconds if self.load is not None else "",
+                    "load average": os.getloadavg()[0],
                 }
             )
         )
@@ -168,7 +171,8 @@ class Stage:
 
 def run(step: Step, shape: Shape) -> list[Table]:
     step(f"{shape.name}: starting ZooKeeper and brokers")
-    with cluster_of(BROKERS, is_counted=True, configs=_CONFIGS) as brokers:
+    within = MEMORY if os.access(MEMORY, os.W_OK) else CACHE
+    with cluster_of(BROKERS, is_counted=True, configs=_CONFIGS, within=within) as brokers:
         stage = Stage(brokers, shape, step)
         stage.memory.append(_memory_row("started", brokers))
         _create(stage)
@@ -200,9 +204,9 @@ def _tables(stage: Stage, told: Told) -> list[Table]:
             f"min.insync.replicas is {MIN_ISR}, every partition has records, and idempotent acks=all producers write "
             f"{MESSAGES_A_SECOND} messages a second to all of them in turn, which a consumer reads. A session lasts "
             f"{SESSION_SECONDS:.0f} s: so long after a kill nothing happens. Seconds are those until every broker says "
-            f"so by Metadata; writes are those until the last acknowledgement that took more than {LATE_SECONDS:.0f} "
-            "s, counted from the kill. CPU is that of brokers that run in the end. The longest turn is that of an "
-            "event loop by its own lag metric, at most; the longest wait is that of a small question which one "
+            "so by Metadata; writes are those until all messages are acknowledged that were sent before that. CPU is "
+            "that of brokers that run in the end. The longest turn is that of an event loop by its own lag metric, at "
+            "most; the longest wait is that of a small question which one "
             f"broker is asked every 5 ms. Of {told.sent:,} messages {told.acknowledged:,} were acknowledged, "
             f"{told.failed:,} failed, and {told.missing:,} of those acknowledged were not read.",
             stage.rows,
@@ -262,7 +266,7 @@ def _wait_for_load(stage: Stage) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         told = stage.load.ask()
-        if told.read > MESSAGES_A_SECOND and told.longest_seconds < LATE_SECONDS:
+        if told.read > MESSAGES_A_SECOND and told.waiting < MESSAGES_A_SECOND:
             return
         if told.failed or time.monotonic() > deadline:
             raise ServerError(f"the load does not get going: {told}")
@@ -294,13 +298,14 @@ def _kill_and_return(stage: Stage, what: str) -> None:
 
 
 def _writes_are_back(load: Load) -> float:
-    """Until no message waits for long; returns when the last one that did was acknowledged."""
+    """Until all that was sent so far is acknowledged; returns when that was."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while (told := load.ask()).oldest_seconds > LATE_SECONDS:
+    sent = load.ask().sent
+    while (told := load.ask()).oldest < sent:
         if time.monotonic() > deadline:
             raise ServerError(f"messages are not acknowledged: {told}")
         time.sleep(_WATCH_SECONDS)
-    return told.late_at
+    return time.monotonic()
 
 
 def _elect_preferred(brokers: Brokers) -> None:

@@ -19,7 +19,7 @@ ONE = len(new_batch(b"x"))
 
 
 class CountingFiles(MemoryFiles):
-    """Counts the syncs of bytes."""
+    """Counts syncs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,6 +28,10 @@ class CountingFiles(MemoryFiles):
     def sync(self, fd: int) -> None:
         self.calls["sync"] += 1
         super().sync(fd)
+
+    def sync_directory(self, path: str) -> None:
+        self.calls["sync_directory"] += 1
+        super().sync_directory(path)
 
     def sync_filesystem(self, fd: int) -> bool:
         self.calls["sync_filesystem"] += 1
@@ -99,7 +103,7 @@ class TestARound:
         assert broker.calls == {"sync_filesystem": 1}
         assert broker.flushed == [log.end_offset for log in broker.logs]
 
-    def test_of_many_new_logs_syncs_none_of_their_files_one_by_one(self) -> None:
+    def test_of_many_new_logs_syncs_none_of_their_files_and_folders_one_by_one(self) -> None:
         broker = Broker(MANY)
         broker.logs = [broker.directory.log("new", number, identity=b"me") for number in range(MANY)]
         for log in broker.logs:

@@ -144,13 +144,16 @@ class Ensemble:
     """`with Ensemble(nodes=3) as ensemble:` serves at `ensemble.connect`; `install` comes first.
 
     The ports of clients are `port`, `port + 1` and so on, or any that are free. Data lies in a folder of its own, which
-    is deleted in the end. `hosts` has one for each node; without it all run here.
+    is made within another one, or where temporary folders are, and deleted in the end. `hosts` has one for each node;
+    without it all run here.
     """
 
-    def __init__(self, *, nodes: int = 3, port: int | None = None, hosts: Sequence[Host] = ()) -> None:
+    def __init__(
+        self, *, nodes: int = 3, port: int | None = None, hosts: Sequence[Host] = (), within: Path | None = None
+    ) -> None:
         assert nodes % 2, "an even number of nodes bears no more losses than one less"
         places = hosts or [Host()] * nodes
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-zookeeper-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="penstock-zookeeper-", dir=within))
         free = free_ports(3 * nodes)
         ports = free[:nodes] if port is None else [port + place for place in range(nodes)]
         self.nodes = [

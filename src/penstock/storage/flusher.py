@@ -55,7 +55,7 @@ class FlushRound:
                     _if_there_is_room(log.epochs.save)
                 if work.saves_holes and log.is_open:
                     _if_there_is_room(log.save_holes)
-                for directory in work.unflushed.directories - done:
+                for directory in work.unflushed.directories - done if one_by_one else ():
                     self._files.sync_directory(directory)
                     done.add(directory)
             except FileNotFoundError:

@@ -33,8 +33,9 @@ MAX_REST_SECONDS: Final = 0.05
 READER_REST_SECONDS: Final = 0.001
 # The pause until connections or segments are closed, and descriptors are free again.
 PUT_OFF_SECONDS: Final = 0.1
-# Logs whose leader epochs are saved in one round, each with three syncs.
-SAVES: Final = 8
+# Logs whose leader epochs are saved in one round. More than a few share two syncs of the file system, so that it is
+# the files that take time: some 5 ms for as many as this.
+SAVES: Final = 100
 
 _Synced: TypeAlias = float | BaseException
 """The CPU seconds of a sync, or what it raised."""
