@@ -82,10 +82,12 @@ class Watcher:
         _, chunks = ClientSession("penstock-bench").send(MetadataRequest(topics=None), METADATA_VERSION)
         self._question = b"".join(chunks)
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS)
+        self._received = self._socket.makefile("rb")
         self._last = b""
         self._copies = Copies(0, 0, Counter())
 
     def close(self) -> None:
+        self._received.close()
         self._socket.close()
 
     def ask(self) -> Copies:
@@ -97,7 +99,7 @@ class Watcher:
         return self._copies
 
     def _receive(self, size: int) -> bytes:
-        received = self._socket.recv(size, socket.MSG_WAITALL)
+        received = self._received.read(size)
         if len(received) < size:
             raise ConnectionError("the broker closed the connection")
         return received

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from benchmarks.batches import KB, MB
 from benchmarks.cluster.asking import Connection, Copies, Probe, Watcher, ask_metadata
-from benchmarks.cluster.brokers import PATIENCE_SECONDS, Brokers, cluster_of
+from benchmarks.cluster.brokers import Brokers, cluster_of
 from benchmarks.cluster.load import Load, Told
 from benchmarks.cluster.metrics import Metrics
 from benchmarks.cluster.partitions import BROKERS, MAX_REQUEST_KB, Shape
@@ -30,6 +30,8 @@ MESSAGES_A_SECOND: Final = 500
 SESSION_SECONDS: Final = 6.0
 ELECTION_VERSION: Final = 2
 PREFERRED: Final = 0
+# A busy machine takes its time.
+PATIENCE_SECONDS: Final = 600.0
 _WATCH_SECONDS: Final = 0.1
 # How long it is looked at while nothing happens.
 _STEADY_SECONDS: Final = 10.0
@@ -230,7 +232,8 @@ def _create(stage: Stage) -> None:
     shape, brokers = stage.shape, stage.brokers
     told = ask_metadata(brokers.ports[0])
     asked = next(number for number in brokers.running if number != told.controller_id)
-    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{brokers.ports[asked]}", "log_level": 0})
+    patience = {"socket.timeout.ms": 300_000, "log_level": 0}
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{brokers.ports[asked]}", **patience})
     with stage.measured("created"):
         topics = [
             NewTopic(name, shape.partitions, REPLICAS, config={"min.insync.replicas": str(MIN_ISR)})
