@@ -108,6 +108,51 @@ async def test_a_follower_that_the_controller_takes_for_dead_does_not_fill_the_m
         await copies.until_equal()
 
 
+@in_loop
+async def test_a_look_at_many_partitions_leaves_turns_of_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with copying(configs=LAG) as copies:
+        await copies.create(partitions=6, copies=2)
+        here = copies.nodes[copies.leader()].broker._in_sync
+        await here.close()
+        for index in range(6):
+            if copies.leader(index) == copies.leader():
+                here._due[copies.led(index)] = None
+        count = len(here._due)
+        assert count > 1
+        monkeypatch.setattr(in_sync, "LOOKS_AT_ONCE", 1)
+        looking, turns = asyncio.ensure_future(here._proposals()), 0
+        while not looking.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > count
+
+
+@in_loop
+async def test_between_two_looks_at_all_only_partitions_with_something_to_propose_are_looked_at() -> None:
+    async with copying(configs=LAG) as copies:
+        await copies.create(partitions=9)
+        client = await copies.client()
+        back = copies.followers()[0]
+        led = [index for index in range(9) if copies.leader(index) == copies.leader()]
+        copies.cut(copies.leader(), [back])
+        assert (await client.produce(TOPIC, batch(b"a"))).error_code == ErrorCode.NONE
+        assert back not in copies.image().isr
+        here = copies.nodes[copies.leader()].broker._in_sync
+        await here.close()
+        for index in led:
+            here.look_at(copies.led(index))
+        here._due.clear()
+        copies.mend()
+        await until(lambda: bool(here._due))
+        before = here._meter.looks
+        [(partition, _, proposal)] = await here._proposals()
+        assert (partition, proposal.brokers) == (copies.led(), frozenset({0, 1, 2}))
+        assert here._meter.looks == before + 1 < before + len(here._behind)
+        await here._propose([(partition, partition.leader, proposal)])
+        here.start()
+        await copies.until_equal()
+
+
 SMALL_SEGMENTS = {"internal.segment.bytes": "200"}
 NO_SCRUBBING = {"penstock.scrub.bytes.per.second": "0"}
 

@@ -32,6 +32,8 @@ TIMEOUT_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.1
 # Partitions in one request.
 AT_ONCE: Final = 2000
+# Partitions that are looked at in one turn of the loop: while a broker is away, those are all that are led here.
+LOOKS_AT_ONCE: Final = 500
 
 
 class Ask(Protocol):
@@ -49,6 +51,9 @@ class InSync:
         self._loop = asyncio.get_running_loop()
         # With a follower that lacks something, or is not in sync.
         self._behind: dict[Partition, None] = {}
+        # Those of them that are to be looked at now: all of them from time to time, and in between only what may have
+        # something to propose.
+        self._due: dict[Partition, None] = {}
         # Replicas that are damaged, in the state of their partition that this broker knew then.
         self._given_up: dict[tuple[bytes, int], PartitionImage] = {}
         self._woken = asyncio.Event()
@@ -69,6 +74,7 @@ class InSync:
             self._behind[partition] = None
             partition.leader.fell_behind(self._now_ms())
         if partition.leader.joining(self._now_ms(), partition.log.end_offset):
+            self._due[partition] = None
             self._woken.set()
 
     def give_up(self, topic_id: bytes, state: PartitionImage) -> None:
@@ -80,30 +86,36 @@ class InSync:
         return int(self._loop.time() * 1000)
 
     async def _run(self) -> None:
+        next_look = self._loop.time() + LOOK_SECONDS
         while True:
             try:
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout_at(next_look):
                     await self._woken.wait()
             except TimeoutError:
-                pass
+                next_look = self._loop.time() + LOOK_SECONDS
+                self._due |= self._behind
             self._woken.clear()
             try:
                 if self._given_up:
                     await self._ask_without_this_broker()
-                while proposals := self._proposals():
+                while proposals := await self._proposals():
                     await self._propose(proposals)
             except Exception:
                 log.exception("in-sync replicas could not be looked at")
                 await asyncio.sleep(PAUSE_SECONDS)
 
-    def _proposals(self) -> list[tuple[Partition, PartitionLeader, Proposal]]:
+    async def _proposals(self) -> list[tuple[Partition, PartitionLeader, Proposal]]:
         now_ms = self._now_ms()
         found = []
-        for partition in list(self._behind):
+        for number, partition in enumerate(list(self._due), 1):
+            if number % LOOKS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+                now_ms = self._now_ms()
+            del self._due[partition]
             self._meter.looked_at(1)
             leader = partition.leader
             if not partition.is_led or len(leader.replicas) <= 1:
-                del self._behind[partition]
+                self._behind.pop(partition, None)
                 continue
             partition.end_overdue(self._loop.time())
             # It may have registered anew, and leads on.
@@ -114,7 +126,7 @@ class InSync:
                 if len(found) == AT_ONCE:
                     break
             elif leader.is_complete(partition.log.end_offset):
-                del self._behind[partition]
+                self._behind.pop(partition, None)
         return found
 
     async def _ask_without_this_broker(self) -> None:
@@ -183,6 +195,8 @@ class InSync:
             for partition, leader, proposal in proposals:
                 outcome = answers.get((partition.topic_id, partition.index), ErrorCode.REQUEST_TIMED_OUT)
                 self._answer(leader, proposal, ErrorCode(outcome))
+                # One whose outcome is unknown is made again.
+                self._due[partition] = None
                 is_known = Answered.by(ErrorCode(outcome)) is not Answered.UNKNOWN
                 code = code or (ErrorCode.NONE if is_known else ErrorCode(outcome))
         if code:
