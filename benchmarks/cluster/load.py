@@ -58,6 +58,10 @@ class Load:
         """The longest acknowledgement is looked for from now on."""
         self._ask("mark")
 
+    def set_rate(self, rate: int) -> None:
+        """Send so many messages a second from now on."""
+        self._ask(f"rate {rate}")
+
     def finish(self) -> Told:
         """Returns when all is acknowledged and read, or not even after a long time."""
         return self._ask("finish")
@@ -92,12 +96,15 @@ class _Running:
         due = time.monotonic()
         while True:
             question = questions.next()
-            if question in {"ask", "mark"}:
+            if question is not None:
+                what, *number = question.split()
+                if what == "finish":
+                    break
                 self._tell()
-                if question == "mark":
+                if what == "mark":
                     self._told.longest_seconds = 0.0
-            elif question is not None:
-                break
+                elif what == "rate":
+                    self._rate, due = int(number[0]), time.monotonic()
             now = time.monotonic()
             while due <= now:
                 self._send()
