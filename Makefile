@@ -83,8 +83,8 @@ bench-versions: $(dev) ## measure the broker beside that of another revision (OL
 	@tools/setup_debian.sh cc
 	@$(python) -m benchmarks.versions $(or $(OLD),HEAD~1)
 
-bench-cluster: $(dev) ## measure 10,000 partitions on three brokers over ZooKeeper (PARTS=wide; 6 minutes; JDK, Maven)
-	@tools/setup_debian.sh java mvn
+bench-cluster: $(dev) ## measure 10,000 partitions on three brokers over ZooKeeper (PARTS="wide replicated"; 15 minutes; C compiler, JDK, Maven)
+	@tools/setup_debian.sh cc java mvn
 	@$(python) -m benchmarks.cluster $(PARTS) $(if $(QUICK),--quick)
 
 bench-processes: $(dev) ## measure two brokers of one host beside one (10 minutes; QUICK=1: 3; C compiler)
