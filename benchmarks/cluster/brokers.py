@@ -58,6 +58,8 @@ class Brokers:
             cores=(),
             is_ready=speaks_kafka,
             environment=environment,
+            # Linux shares out a busy machine among sessions, and brokers have machines of their own elsewhere.
+            has_own_session=bool(self.syncs),
         )
         self.running[number] = server
         return server

@@ -41,7 +41,9 @@ class Load:
 
     def __init__(self, bootstrap: str, topics: Sequence[str], *, partitions: int, rate: int) -> None:
         command = [sys.executable, "-m", "benchmarks.cluster.load", bootstrap, str(partitions), str(rate), *topics]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
 
     def __enter__(self) -> Self:
         return self
