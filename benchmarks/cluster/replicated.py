@@ -168,8 +168,11 @@ class Stage:
             for watcher in watchers:
                 watcher.close()
 
-    def all_led(self) -> float:
-        return self.wait_until("leaders", lambda copies: copies.led == self.shape.total)
+    def all_led(self, without: int | None = None) -> float:
+        """`without` a broker that was killed, which is said to be alive until its session ends."""
+        return self.wait_until(
+            "leaders", lambda copies: copies.led == self.shape.total and not copies.leaders.get(without, 0)
+        )
 
     def all_whole(self) -> float:
         return self.wait_until("full in-sync replicas", lambda copies: copies.whole == self.shape.total)
@@ -294,7 +297,7 @@ def _kill_and_return(stage: Stage, what: str) -> None:
     with stage.measured(f"{what} killed") as took:
         killed = time.monotonic()
         brokers.kill(victim)
-        took["seconds"] = stage.all_led() - killed
+        took["seconds"] = stage.all_led(without=victim) - killed
         took["writes"] = _writes_are_back(load) - killed
     with stage.measured(f"{what} away"):
         time.sleep(_STEADY_SECONDS)

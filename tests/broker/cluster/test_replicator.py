@@ -3,11 +3,13 @@
 import asyncio
 import inspect
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from penstock.broker.cluster import replicator
+from penstock.broker.partitions.partition import Partition
 from penstock.protocol import compression, records
 from penstock.protocol.compression import Codec
 from penstock.protocol.error_codes import ErrorCode
@@ -159,6 +161,61 @@ async def test_requests_name_only_partitions_whose_offset_has_moved(monkeypatch:
             assert (await client.produce(TOPIC, batch(b"%d" % number))).error_code == ErrorCode.NONE
         assert 0 < len(named) <= 2 * 5
         assert set(named) == {0}
+
+
+@in_loop
+async def test_a_request_names_a_bounded_number_of_partitions_and_those_that_follow_name_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with copying() as copies:
+        await copies.create(partitions=30)
+        for index in range(30):
+            await copies.until_equal(index)
+        follower = copies.nodes[copies.followers()[0]].broker
+        fetching = follower._replicator._loops[copies.leader()]
+        monkeypatch.setattr(replicator, "MOST_NAMED", 4)
+        # After an error all partitions are named again.
+        fetching._start_over()
+        sizes, left = list[int](), len(fetching._followed)
+        while fetching._changed:
+            sizes.append(sum(len(topic.partitions) for topic in fetching._named()))
+        assert max(sizes) == 4
+        assert sum(sizes) == left
+
+
+@in_loop
+async def test_a_reply_about_many_partitions_leaves_turns_of_the_loop_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turn, appends = 0, Counter[tuple[int, int]]()
+    append = Partition.append_copied
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def counted(partition: Partition, data: memoryview, now_ms: int) -> None:
+        # Each follower has a task of its own.
+        appends[turn, id(asyncio.current_task())] += 1
+        append(partition, data, now_ms)
+
+    async with copying() as copies:
+        await copies.create(partitions=30)
+        monkeypatch.setattr(replicator, "ANSWERS_AT_ONCE", 1)
+        monkeypatch.setattr(Partition, "append_copied", counted)
+        client = await copies.client()
+        async with asyncio.TaskGroup() as group:
+            counting = group.create_task(count_turns())
+            led = [index for index in range(30) if copies.leader(index) == copies.leader()]
+            for index in led:
+                client.send(produce_request(TOPIC, batch(b"a"), partition=index), 12)
+            for _ in led:
+                assert produced(await client.reply()).error_code == ErrorCode.NONE
+            counting.cancel()
+        assert appends.total() == 2 * len(led)
+        assert max(appends.values()) == 1
 
 
 @in_loop

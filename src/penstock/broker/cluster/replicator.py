@@ -45,8 +45,11 @@ LONGEST_PAUSE_SECONDS: Final = 1.0
 # More would not fit the buffers that connections use again.
 MAX_BYTES: Final = 4 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
-# Bytes that are appended in one turn of the loop.
+# Bytes that are appended in one turn of the loop, and answers that are looked at: each is of a partition.
 BYTES_AT_ONCE: Final = 1024 * 1024
+ANSWERS_AT_ONCE: Final = 100
+# Partitions that one request names: thousands may have changed, and the next request has the others.
+MOST_NAMED: Final = 1000
 # Requests under way to one leader.
 MOST_UNDER_WAY: Final = 2
 NO_SESSION: Final = 0
@@ -270,7 +273,10 @@ class _LeaderLoop:
 
     def _named(self) -> list[FetchTopic]:
         topics: dict[bytes, list[FetchPartition]] = {}
+        named = 0
         for key in list(self._changed):
+            if named >= MOST_NAMED:
+                break
             followed = self._followed[key]
             partition = followed.partition
             if not partition.is_copied_durably:
@@ -288,6 +294,7 @@ class _LeaderLoop:
             if fetch is None or partition.log.failure is not None:
                 continue
             followed.fetch, followed.asked_in = fetch, self._epoch
+            named += 1
             topics.setdefault(key[0], []).append(
                 FetchPartition(
                     partition=key[1],
@@ -311,9 +318,10 @@ class _LeaderLoop:
 
     async def _take(self, response: FetchResponse) -> None:
         """Do what the answers ask for, a few in a turn of the loop."""
-        appended = 0
+        appended = answers = 0
         for topic in response.responses:
             for data in topic.partitions:
+                answers += 1
                 key = (topic.topic_id, data.partition_index)
                 followed = self._followed.get(key)
                 if followed is None or followed.fetch is None:
@@ -324,9 +332,10 @@ class _LeaderLoop:
                     facts = {"partition": followed.partition.name, "leader": self._leader_id, "error": str(error)}
                     log.error("a copy could not be written", owner=followed.partition, extra=facts)
                     self._name_later(key, followed)
-                if appended >= BYTES_AT_ONCE:
-                    self._replicator.turn.wake_flusher(Urgency.PRODUCER)
-                    appended = 0
+                if appended >= BYTES_AT_ONCE or answers >= ANSWERS_AT_ONCE:
+                    if appended:
+                        self._replicator.turn.wake_flusher(Urgency.PRODUCER)
+                    appended = answers = 0
                     await asyncio.sleep(0)
         if appended:
             self._replicator.turn.wake_flusher(Urgency.PRODUCER)
