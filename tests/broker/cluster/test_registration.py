@@ -160,6 +160,25 @@ async def test_contact_that_is_lost_again_while_registering_is_waited_for() -> N
 
 
 @in_loop
+async def test_a_broker_that_loses_its_session_before_it_is_registered_waits_for_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with sites() as [controller]:
+        other = Site(controller.shared, 1)
+        await other.store.open()
+        await other.cluster.load()
+        other.store.cut()
+        await until(lambda: other.store.contact is Contact.LOST)
+        registering = asyncio.create_task(other.registration.register(was_clean=True))
+        await until(lambda: "this broker waits, and registers then" in caplog.text)
+        assert not registering.done()
+        other.store.mend()
+        await registering
+        await until(lambda: controller.live == {0, 1})
+        await other.store.close()
+
+
+@in_loop
 async def test_a_broker_whose_id_was_taken_meanwhile_ends_with_what_to_do() -> None:
     async with sites(2) as (controller, other):
         other.store.cut()

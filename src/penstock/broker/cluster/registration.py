@@ -62,7 +62,7 @@ class BrokerRegistration:
         self._may_lack_unflushed = False
 
     async def register(self, *, was_clean: bool, may_lack_unflushed: bool = False) -> None:
-        """Become a member. The controller sees that, and writes it down."""
+        """Become a member, once there is contact. The controller sees that, and writes it down."""
         self._was_clean = was_clean
         self._may_lack_unflushed = may_lack_unflushed
         listeners = self._listeners()
@@ -72,7 +72,6 @@ class BrokerRegistration:
                     f"listener {name} would be advertised as {host or '*'}:{port}, where no other machine can connect; "
                     "set advertised.listeners to a name or an address of this machine"
                 )
-        session = self._store.session
         details = encode_details(
             listeners=listeners,
             rack=self._rack,
@@ -82,8 +81,24 @@ class BrokerRegistration:
             may_lack_unflushed=may_lack_unflushed,
             flush=self._flush,
         )
-        self.broker_epoch = await self._store.register(self._node_id, details, folder=self._folder)
-        self._session = session
+        while True:
+            session = self._store.session
+            try:
+                self.broker_epoch = await self._store.register(self._node_id, details, folder=self._folder)
+            except SessionLostError:
+                await self._wait_for_another_session()
+            else:
+                self._session = session
+                return
+
+    async def _wait_for_another_session(self) -> None:
+        """What comes before the first registration may last longer than a session: the recovery of a large log, on a
+        slow disk or a busy machine."""
+        if self._store.contact is not Contact.LOST:
+            await asyncio.sleep(RETRY_SECONDS)
+            return
+        log.warning("out of contact with the metadata store for a whole session: this broker waits, and registers then")
+        await self._store.wait_for_contact(Contact.LOST, self._store.session)
 
     async def served(self) -> None:
         """Wait until the metadata log has the registration, and this broker has followed it so far."""
@@ -114,11 +129,7 @@ class BrokerRegistration:
         """The session is a new one, or others may believe so. Once the cluster knew of this process, all logs are as it
         knew them, as after a clean stop."""
         self._fence()
-        try:
-            await self.register(was_clean=self._was_clean, may_lack_unflushed=self._may_lack_unflushed)
-        except SessionLostError:
-            await asyncio.sleep(RETRY_SECONDS)
-            return
+        await self.register(was_clean=self._was_clean, may_lack_unflushed=self._may_lack_unflushed)
         await self.served()
         self.is_fenced = False
         self._fenced(False)
