@@ -4,9 +4,8 @@ of them librdkafka's and half our own. `make soak` runs ten members through SOAK
 import os
 import random
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
 from functools import partial
@@ -14,29 +13,36 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, Producer
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from penstock.client import sync
-from penstock.client.errors import CommitFailedError
 from penstock.client.group.protocol import read_own_assignment
 from penstock.client.metadata import TopicPartition
 from penstock.machines.groups.records import GroupStored, OffsetCommitted, decode
 from penstock.machines.groups.sharding import OFFSETS_TOPIC
 from penstock.protocol.batch import split
 from penstock.protocol.records import iterate
+from tests.system.group_members import (
+    GROUP,
+    PARTITIONS,
+    QUIET,
+    TOPIC,
+    ConfluentMember,
+    Load,
+    LoneCommitter,
+    Member,
+    Ownership,
+    OwnMember,
+)
 from tests.system.processes import Patience
 from tests.system.supervised import SupervisorProcess, spare_ports
 
-TOPIC, GROUP = "orders", "billing"
-PARTITIONS: Final = 12
 IS_SOAK: Final = "SOAK_KILLS" in os.environ
 ROUNDS: Final = int(os.environ.get("SOAK_KILLS", "3"))
 MEMBERS: Final = 10 if IS_SOAK else 5
 """The first and every other one are librdkafka's. The short form has an odd number, so that the one that joins during a
 kill is ours: in one of some twenty such kills one of librdkafka's never came into the group, and why is not known."""
 SEED: Final = int(os.environ.get("SOAK_SEED", "1"))
-QUIET = {"log_level": 0}
 PATIENCE_SECONDS: Final = 120.0
 """Of a machine that is busy with other things, and of a supervisor that starts a broker again after up to 30 s."""
 SESSION_MS: Final = 45_000
@@ -44,19 +50,6 @@ SESSION_MS: Final = 45_000
 SHORT_SESSION_MS: Final = 6000
 """The shortest that brokers take."""
 STALL_SECONDS: Final = 9.0
-MEMBERSHIP = {"heartbeat.interval.ms": 300, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-UNCERTAIN = {"_TIMED_OUT", "_WAIT_COORD", "REQUEST_TIMED_OUT", "_NO_OFFSET", "_TRANSPORT"}
-"""Names of errors after which a commit may or may not have been made."""
-REFUSED = {
-    # The coordinator is about to be replaced, or waits for replicas: librdkafka does not try again for ever.
-    "NOT_COORDINATOR",
-    "COORDINATOR_NOT_AVAILABLE",
-    "COORDINATOR_LOAD_IN_PROGRESS",
-    # The group is about to share partitions out anew, or has done so.
-    "REBALANCE_IN_PROGRESS",
-    "ILLEGAL_GENERATION",
-}
-"""Those after which it was not made. A member that was expelled has another, which is a failure."""
 
 
 class Kill(Enum):
@@ -66,153 +59,43 @@ class Kill(Enum):
     TWICE = auto()
 
 
-class Ownership:
-    """Notes what members are told of their partitions, as it happens: a partition has one owner at a time."""
+class Questions:
+    """What librdkafka's admin client is told about the group. It asks again until there is an answer: the group has no
+    coordinator for a while, and each try has a time limit.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.owners: dict[int, str] = {}
-        self.events = 0
-        self.faults: list[str] = []
+    Each try is another client. librdkafka 2.10 and later forget a broker that is missing in Metadata, as one that was
+    killed is in Kafka's, too, but keep it as the coordinator that they remember of a group. They then wait for a
+    connection that nothing opens, and do not send another FindCoordinator (librdkafka's issue 5511)."""
 
-    def gained(self, member: str, partitions: Iterable[int]) -> None:
-        with self._lock:
-            self.events += 1
-            for index in partitions:
-                if (owner := self.owners.get(index)) is not None:
-                    self.faults.append(f"{member} was given partition {index}, which {owner} has")
-                self.owners[index] = member
+    def __init__(self, brokers: SupervisorProcess) -> None:
+        self._brokers = brokers
+        self._longest = (0.0, 0)
 
-    def gave_up(self, member: str, partitions: Iterable[int]) -> None:
-        with self._lock:
-            self.events += 1
-            for index in partitions:
-                if self.owners.pop(index, None) != member:
-                    self.faults.append(f"{member} gave up partition {index}, which it did not have")
+    @property
+    def longest(self) -> str:
+        return f"{self._longest[0]:.1f} s, {self._longest[1]} tries"
 
-    def lost(self, member: str, partitions: Iterable[int]) -> None:
-        self.faults.append(f"{member} was expelled and lost {sorted(partitions)}")
-        self.gave_up(member, partitions)
+    def group(self) -> Any:
+        return self._answer(lambda admin: admin.describe_consumer_groups([GROUP], request_timeout=5)[GROUP])
 
-    def is_shared_by(self, members: set[str]) -> bool:
-        """Whether these members, and no other, have all partitions."""
-        with self._lock:
-            return len(self.owners) == PARTITIONS and set(self.owners.values()) == members
+    def committed(self) -> dict[int, int]:
+        asked = [ConsumerGroupTopicPartitions(GROUP)]
+        found = self._answer(lambda admin: admin.list_consumer_group_offsets(asked, request_timeout=5)[GROUP])
+        return {each.partition: each.offset for each in found.topic_partitions}
 
-
-class Load(threading.Thread):
-    """Sends to all partitions, so that there is always something to read."""
-
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, **QUIET})
-        self.stopping = threading.Event()
-
-    def run(self) -> None:
-        number = 0
-        while not self.stopping.wait(0.005):
-            if len(self._producer) < 1000:
-                self._producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS)
-                number += 1
-            self._producer.poll(0)
-        assert self._producer.flush(60) == 0
-
-
-class Member(threading.Thread):
-    """Reads, and commits what it has read. `acknowledged` has the highest offset of each partition that it may rely
-    on."""
-
-    def __init__(self, bootstrap: str, ownership: Ownership, name: str, session_ms: int = SESSION_MS) -> None:
-        super().__init__(name=name, daemon=True)
-        self.bootstrap = bootstrap
-        self.settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap,
-            "group.id": GROUP,
-            "client.id": name,
-            "session.timeout.ms": session_ms,
-            **MEMBERSHIP,
-        }
-        self.ownership = ownership
-        self.acknowledged: dict[int, int] = {}
-        self.commits = 0
-        self.assignments = 0
-        self.stopping = threading.Event()
-        self.failure: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self.work()
-        except Exception as error:
-            self.failure = error
-
-    def work(self) -> None:
-        raise NotImplementedError
-
-    def noted(self, offsets: dict[int, int]) -> None:
-        self.acknowledged |= offsets
-        self.commits += 1
-
-    def gained(self, partitions: Iterable[Any]) -> None:
-        self.assignments += 1
-        self.ownership.gained(self.name, [each.partition for each in partitions])
-
-    def gave_up(self, partitions: Iterable[Any]) -> None:
-        self.ownership.gave_up(self.name, [each.partition for each in partitions])
-
-    def lost(self, partitions: Iterable[Any]) -> None:
-        self.ownership.lost(self.name, [each.partition for each in partitions])
-
-
-class ConfluentMember(Member):
-    def work(self) -> None:
-        consumer = Consumer({**self.settings, "partition.assignment.strategy": "range", **QUIET})
-        consumer.subscribe(
-            [TOPIC],
-            on_assign=lambda _, partitions: self.gained(partitions),
-            on_revoke=lambda _, partitions: self.gave_up(partitions),
-            on_lost=lambda _, partitions: self.lost(partitions),
-        )
-        while not self.stopping.is_set():
-            if [each for each in consumer.consume(100, 0.2) if each.error() is None]:
-                try:
-                    committed: Any = consumer.commit(asynchronous=False)
-                except KafkaException as error:
-                    if not (error.args[0].retriable() or error.args[0].name() in UNCERTAIN | REFUSED):
-                        raise
-                    # Nothing is promised then, and the next commit covers it.
-                    continue
-                self.noted({each.partition: each.offset for each in committed if each.error is None})
-        consumer.close()
-
-
-class OwnMember(Member):
-    def work(self) -> None:
-        with sync.Consumer(self.settings) as consumer:
-            consumer.subscribe(TOPIC, on_assigned=self.gained, on_revoked=self.gave_up, on_lost=self.lost)
-            while not self.stopping.is_set():
-                read = {message.partition: message.offset + 1 for message in consumer.poll(200)}
-                if read:
-                    try:
-                        consumer.commit({TopicPartition(TOPIC, index): offset for index, offset in read.items()})
-                    except CommitFailedError:
-                        # They are another member's now, and that one reads the messages again.
-                        continue
-                    self.noted(read)
-
-
-class LoneCommitter(Member):
-    """Is in no group, and commits one number after the other, having read the one before: none may be missing."""
-
-    def work(self) -> None:
-        partition, last = TopicPartition(TOPIC, 0), 0
-        with sync.Consumer({"bootstrap.servers": self.bootstrap, "group.id": "lone"}) as consumer:
-            consumer.assign([partition])
-            while not self.stopping.is_set():
-                found = consumer.committed(partition)[partition] or 0
-                assert found >= last, f"{last} was acknowledged, and {found} is committed"
-                last = found + 1
-                consumer.commit({partition: last})
-                self.commits += 1
+    def _answer(self, ask: Callable[[AdminClient], Any]) -> Any:
+        patience = Patience(PATIENCE_SECONDS)
+        began, tries = time.monotonic(), 0
+        while patience.lasts("an answer of a coordinator"):
+            admin = AdminClient({"bootstrap.servers": self._brokers.bootstrap, **QUIET})
+            tries += 1
+            try:
+                answer = ask(admin).result(10)
+            except (KafkaException, TimeoutError):
+                continue
+            self._longest = max(self._longest, (time.monotonic() - began, tries))
+            return answer
+        raise AssertionError("patience has an end")
 
 
 class Stage:
@@ -224,12 +107,14 @@ class Stage:
         self.session_ms = session_ms
         self.ownership = Ownership()
         self.members: list[Member] = []
-        self.lone = LoneCommitter(brokers.bootstrap, self.ownership, "lone")
+        self.lone = LoneCommitter(brokers.bootstrap, self.ownership, "lone", session_ms)
+        self.questions = Questions(brokers)
         self.load = Load(brokers.bootstrap)
         self.acknowledged: dict[int, int] = {}
         self.identities: dict[str, str] = {}
         self._joined = 0
         self.kills = 0
+        self._left: list[Member] = []
 
     def start(self) -> None:
         for thread in (self.load, self.lone):
@@ -257,10 +142,11 @@ class Stage:
         member.join(PATIENCE_SECONDS)
         assert not member.is_alive(), f"{member.name} does not end"
         self.members.remove(member)
+        self._left.append(member)
         self._note(member)
 
     def kill_coordinator(self) -> tuple[int, int]:
-        victim = describe(self.brokers).coordinator.id
+        victim = self.questions.group().coordinator.id
         pid = self.brokers.pids()[victim]
         os.kill(pid, signal.SIGKILL)
         self.kills += 1
@@ -283,7 +169,7 @@ class Stage:
         identities: dict[str, str] = {}
 
         def is_stable() -> bool:
-            group = describe(self.brokers)
+            group = self.questions.group()
             identities.clear()
             identities.update({each.client_id: each.member_id for each in group.members})
             return group.state is ConsumerGroupState.STABLE and len(identities) == len(self.members)
@@ -296,7 +182,7 @@ class Stage:
         for member in self.members:
             self._note(member)
         known = dict(self.acknowledged)
-        found = committed(self.brokers)
+        found = self.questions.committed()
         assert all(found[index] >= offset for index, offset in known.items()), (found, known)
 
     def end(self) -> None:
@@ -308,7 +194,7 @@ class Stage:
         assert self.lone.failure is None
         assert self.ownership.faults == []
         assert self.ownership.owners == {}
-        found = committed(self.brokers)
+        found = self.questions.committed()
         assert all(found[index] >= offset for index, offset in self.acknowledged.items()), (found, self.acknowledged)
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
@@ -318,6 +204,19 @@ class Stage:
             assert self.ownership.faults == []
             assert patience.lasts(f"{what}; {self}")
             time.sleep(0.02)
+
+    def summary(self) -> str:
+        """Of all members there were."""
+        members = (*self._left, self.lone)
+        longest = max(members, key=lambda member: member.longest_stop_seconds)
+        return ", ".join(
+            (
+                f"kills: {self.kills}",
+                f"commits: {sum(member.commits for member in members)}",
+                f"longest time without a commit: {longest.longest_stop_seconds:.1f} s ({longest.name})",
+                f"longest wait for an answer: {self.questions.longest}",
+            )
+        )
 
     def __str__(self) -> str:
         members = {each.name: (each.commits, each.assignments) for each in (*self.members, self.lone)}
@@ -368,13 +267,13 @@ def staged(data: Path, *, session_ms: int = SESSION_MS) -> Iterator[Stage]:
         yield stage
         stage.end()
         assert brokers.stop() == 0
-    for broker in range(3):
-        check_log(data, broker)
+    generations = {check_log(data, broker) for broker in range(3)}
+    print(f"{stage.summary()}, generations: {generations}", flush=True)
 
 
 def stall(stage: Stage) -> None:
     """The coordinator goes on, and its log commits nothing: the other replicas stand still."""
-    coordinator = describe(stage.brokers).coordinator.id
+    coordinator = stage.questions.group().coordinator.id
     others = [pid for number, pid in stage.brokers.pids().items() if number != coordinator]
     for pid in others:
         os.kill(pid, signal.SIGSTOP)
@@ -393,7 +292,7 @@ def strike(stage: Stage, kind: Kill) -> None:
     before = [(member, member.assignments) for member in stage.members]
     killed.append(stage.kill_coordinator())
     if kind is Kill.TWICE:
-        stage.wait_for(lambda: describe(stage.brokers).coordinator.id != killed[0][0], "another coordinator")
+        stage.wait_for(lambda: stage.questions.group().coordinator.id != killed[0][0], "another coordinator")
         killed.append(stage.kill_coordinator())
     stage.wait_until_settled()
     if kind is not Kill.DURING_A_REBALANCE:
@@ -415,32 +314,6 @@ def create_topic(brokers: SupervisorProcess) -> None:
         made.result(30)
 
 
-def describe(brokers: SupervisorProcess) -> Any:
-    return answered(brokers, lambda admin: admin.describe_consumer_groups([GROUP], request_timeout=5)[GROUP])
-
-
-def committed(brokers: SupervisorProcess) -> dict[int, int]:
-    asked = [ConsumerGroupTopicPartitions(GROUP)]
-    found = answered(brokers, lambda admin: admin.list_consumer_group_offsets(asked, request_timeout=5)[GROUP])
-    return {each.partition: each.offset for each in found.topic_partitions}
-
-
-def answered(brokers: SupervisorProcess, ask: Callable[[AdminClient], Any]) -> Any:
-    """Asks again until there is an answer: the group has no coordinator for a while, and each try has a time limit.
-
-    Each try is another client. librdkafka 2.10 and later forget a broker that is missing in Metadata, as one that was
-    killed is in Kafka's, too, but keep it as the coordinator that they remember of a group. They then wait for a
-    connection that nothing opens, and do not send another FindCoordinator (librdkafka's issue 5511)."""
-    patience = Patience(PATIENCE_SECONDS)
-    while patience.lasts("an answer of a coordinator"):
-        admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **QUIET})
-        try:
-            return ask(admin).result(10)
-        except (KafkaException, TimeoutError):
-            continue
-    raise AssertionError("patience has an end")
-
-
 def is_in_sync(brokers: SupervisorProcess) -> bool:
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **QUIET})
     topics = admin.list_topics(timeout=30).topics
@@ -448,8 +321,9 @@ def is_in_sync(brokers: SupervisorProcess) -> bool:
     return all(len(partition.isrs) == 3 for partition in partitions)
 
 
-def check_log(data: Path, broker: int) -> None:
-    """What a replica has on its disk: no offset goes back, and no partition has two owners in a generation."""
+def check_log(data: Path, broker: int) -> int:
+    """What a replica has on its disk: no offset goes back, and no partition has two owners in a generation. Returns the
+    last one."""
     folder = (data if broker == 0 else data / str(broker)) / "logs" / f"{OFFSETS_TOPIC}-0"
     offsets: dict[tuple[str, int], int] = {}
     generation, owners = 0, dict[int, str]()
@@ -468,6 +342,7 @@ def check_log(data: Path, broker: int) -> None:
                         generation, owners = found, dict(plan)
     assert len(offsets) == PARTITIONS + 1
     assert generation > 0
+    return generation
 
 
 def assigned(assignment: bytes) -> frozenset[TopicPartition]:
