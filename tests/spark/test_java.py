@@ -133,6 +133,7 @@ def test_where_no_java_can_be_installed_either_it_is_told_why(nowhere: Path, mon
     assert [each.name for each in (nowhere / "cache" / "penstock").iterdir()] == []
 
 
+@pytest.mark.timeout(1200)
 def test_where_there_is_no_java_one_is_installed_and_spark_runs_on_it(nowhere: Path) -> None:
     program = """
 from penstock.spark import java, session
@@ -165,7 +166,7 @@ print(spark.sparkContext._jvm.System.getProperty("java.version"), spark.range(5)
 
     for _ in range(2):
         ran = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=250
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=500
         )
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout.split() == ["21.0.8", "5"]

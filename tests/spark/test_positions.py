@@ -192,12 +192,12 @@ def test_waiting_ends_when_something_comes(cluster: TestCluster) -> None:
         await positions.wait_for_more(cluster.cluster, options, {key: 0}, leaders, wait_ms=wait_ms)
 
     cluster.link.run(wait(1))
-    waiting = cluster.link.submit(wait(60_000))
+    waiting = cluster.link.submit(wait(3_600_000))
     assert not waiting.done()
     cluster.send(topic, ["there"])
 
-    waiting.result(timeout=30)
-    assert waiting.done(), "long before the minute was over"
+    waiting.result(timeout=200)
+    assert waiting.done(), "long before the hour was over"
 
 
 def test_waiting_without_partitions_takes_its_time(cluster: TestCluster) -> None:
@@ -215,7 +215,7 @@ def test_waiting_for_a_partition_that_is_gone_is_not_busy(cluster: TestCluster) 
     began = time.monotonic()
 
     async def wait() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(200):
             await positions.wait_for_more(cluster.cluster, options, {TopicPartition("gone", 0): 0}, {}, wait_ms=10)
 
     cluster.link.run(wait())

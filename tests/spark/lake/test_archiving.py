@@ -301,6 +301,7 @@ archive(spark, sys.argv[1], sys.argv[2], bootstrap=sys.argv[3])
 """
 
 
+@pytest.mark.timeout(900)
 def test_a_crash_between_the_files_and_the_commit_leaves_no_trace_in_the_table(
     cluster: TestCluster, run: Any, lake: Path
 ) -> None:
@@ -308,7 +309,7 @@ def test_a_crash_between_the_files_and_the_commit_leaves_no_trace_in_the_table(
     cluster.send_count(topic, 100)
     run(topic, max_messages=10)
     arguments = [sys.executable, "-c", CRASH, topic, str(lake), cluster.bootstrap]
-    crashed = subprocess.run(arguments, capture_output=True, text=True, timeout=200, check=False)
+    crashed = subprocess.run(arguments, capture_output=True, text=True, timeout=500, check=False)
     assert crashed.returncode == -signal.SIGKILL, crashed.stderr
     # The file is there, and is none of the table's.
     assert len(names(lake)) == 2

@@ -493,6 +493,7 @@ writer.option("checkpointLocation", checkpoint).start().awaitTermination()
 """
 
 
+@pytest.mark.timeout(900)
 def test_a_query_that_is_killed_goes_on_from_its_checkpoint_and_nothing_is_lost(
     spark: "SparkSession", stage: Sink, checkpoint: str
 ) -> None:
@@ -500,7 +501,7 @@ def test_a_query_that_is_killed_goes_on_from_its_checkpoint_and_nothing_is_lost(
     stage.cluster.send_count(topic, 100)
 
     command = [sys.executable, "-c", PROGRAM, stage.cluster.bootstrap, topic, target, checkpoint]
-    killed = subprocess.run(command, capture_output=True, timeout=250, check=False)
+    killed = subprocess.run(command, capture_output=True, timeout=500, check=False)
 
     assert killed.returncode != 0
     sent = len(stage.values(target))

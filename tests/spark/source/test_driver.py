@@ -280,13 +280,13 @@ def test_a_query_of_what_is_there_now_ends_there(cluster: TestCluster) -> None:
 def test_an_idle_query_waits_for_more_inside_latest(cluster: TestCluster) -> None:
     """An idle query polls every 12 ms unless the source waits."""
     topic = cluster.create("idle")
-    driver = drive(cluster, "streaming", 60_000, subscribe=topic)
+    driver = drive(cluster, "streaming", 3_600_000, subscribe=topic)
     initial = driver.initial()
     found: list[Offsets] = []
-    waiting = threading.Thread(target=lambda: found.append(driver.latest(initial, is_limited=False)))
+    waiting = threading.Thread(target=lambda: found.append(driver.latest(initial, is_limited=False)), daemon=True)
     waiting.start()
     cluster.send_count(topic, 1)
-    waiting.join(30)
+    waiting.join(200)
 
     assert list(found[0].positions.values()) == [1]
 
@@ -473,7 +473,8 @@ def test_a_query_alone_is_not_warned_of_its_group_though_it_is_restarted_and_a_l
             if not end.is_initial:
                 cluster.link.run(progress.publish(cluster.cluster, group, end))
 
-    assert caplog.messages == []
+    # A busy machine may have brokers and clients warn of other things.
+    assert [each.message for each in caplog.records if each.name.startswith("penstock.spark")] == []
 
 
 def test_a_new_query_whose_group_has_the_progress_of_another_one_is_warned_at_once(

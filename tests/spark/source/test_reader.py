@@ -245,12 +245,18 @@ def test_records_that_do_not_come_are_waited_for_and_then_an_error(
     monkeypatch.setattr(fetching, "MAX_WAIT_MS", 10)
     topic = cluster.create("waiting")
     cluster.send_count(topic, 10)
-    hasty = {"subscribe": topic, "kafka__default__api__timeout__ms": "100"}
+    options, clock = {"subscribe": topic}, Clock(monkeypatch)
+
+    async def fetch(*args: Any, **options: Any) -> Chunk:
+        clock.now += 10
+        return await fetching.fetch_chunk(*args, **options)
+
+    monkeypatch.setattr(reading, "fetch_chunk", fetch)
 
     with pytest.raises(DataLossError, match=f"offsets 10 to 12 of {topic}-0 are gone: the log ends at 10 now"):
-        read(cluster.options(**hasty), whole(cluster, topic, 5, 12))
+        read(cluster.options(**options), whole(cluster, topic, 5, 12))
 
-    assert offsets(cluster.options(**hasty, failOnDataLoss="false"), whole(cluster, topic, 5, 12)) == [5, 6, 7, 8, 9]
+    assert offsets(cluster.options(**options, failOnDataLoss="false"), whole(cluster, topic, 5, 12)) == [5, 6, 7, 8, 9]
 
 
 def test_a_topic_that_is_gone_is_an_error_or_the_end_of_the_range(cluster: TestCluster) -> None:

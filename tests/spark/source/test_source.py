@@ -499,13 +499,14 @@ print(sorted(found.items()))
 """
 
 
+@pytest.mark.timeout(1200)
 def test_transform_with_state_needs_protobuf_and_pandas(cluster: TestCluster, checkpoint: str, tmp_path: Path) -> None:
     topic = cluster.create("counted", 2)
     cluster.send_count(topic, 30, 0)
     cluster.send_count(topic, 10, 1)
     command = [sys.executable, "-c", COUNTING, cluster.bootstrap, topic, checkpoint]
 
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert refused.returncode == 1
     assert "must be installed; however, it was not found" in refused.stderr
 
@@ -513,6 +514,6 @@ def test_transform_with_state_needs_protobuf_and_pandas(cluster: TestCluster, ch
     installer = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", packages]
     subprocess.run([*installer, "pandas", "protobuf"], check=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), packages])}
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == "[(0, 30), (1, 10)]"

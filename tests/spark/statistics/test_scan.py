@@ -66,7 +66,7 @@ def test_the_producers_times_are_read_behind_the_brokers(cluster: TestCluster) -
     rows = run(cluster, topic, end=4)
     waits = [row for row in rows if row["kind"] == "latency"]
     assert sum(row["messages"] for row in waits) == 4
-    assert 500 <= max(row["largest"] for row in waits) - min(row["smallest"] for row in waits) < 60_000
+    assert 500 <= max(row["largest"] for row in waits) - min(row["smallest"] for row in waits) < 3_600_000
     assert all(row["hour"] > 400_000 for row in rows if row["kind"] == "traffic")
 
 
