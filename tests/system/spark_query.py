@@ -1,6 +1,7 @@
-"""A streaming query as a program of its own, which dies where it is told to: it reads a topic from its end on, and
-appends each batch to a Delta table once, by the number of the batch."""
+"""A streaming query as a program of its own, which dies where it is told to: it reads a topic, and appends each batch
+to a Delta table once, by the number of the batch."""
 
+import json
 import os
 import signal
 import sys
@@ -14,8 +15,6 @@ from tests.spark.conftest import CONF, MASTER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-BATCH_ROWS = 20
 
 
 def die(group: int) -> None:
@@ -32,12 +31,12 @@ def append_once(path: str, rows: "DataFrame", number: int) -> None:
         if last is not None and last >= number:
             return
     done = CommitProperties(app_transactions=[Transaction("query", number)])
-    write_deltalake(path, rows.select("partition", "offset").toArrow(), mode="append", commit_properties=done)
+    write_deltalake(path, rows.select("partition", "offset", "value").toArrow(), mode="append", commit_properties=done)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Dies at a step of a batch (`before` the write, in a `task` of it, `after` it), `never`, or ends at the `end`."""
-    bootstrap, topic, table, checkpoint, step, number = arguments
+    options, table, checkpoint, step, number = arguments
     spark = session(MASTER, **CONF)
     group = os.getpgid(0)
 
@@ -57,14 +56,7 @@ def main(arguments: Sequence[str]) -> None:
         if at == "after":
             die(group)
 
-    options = {
-        "kafka.bootstrap.servers": bootstrap,
-        "subscribe": topic,
-        "startingOffsets": "latest",
-        "kafka.group.id": f"{topic}-query",
-        "maxOffsetsPerTrigger": str(BATCH_ROWS),
-    }
-    rows = spark.readStream.format("penstock").options(**options).load()
+    rows = spark.readStream.format("penstock").options(**json.loads(options)).load()
     writer = rows.writeStream.option("checkpointLocation", checkpoint).foreachBatch(each)
     if step == "end":
         writer = writer.trigger(availableNow=True)
