@@ -37,9 +37,10 @@ test-kafka: $(dev) ## run the SDK's tests against an Apache Kafka (JDK, Maven)
 	@tools/setup_debian.sh java mvn
 	@PENSTOCK_TEST_KAFKA=1 $(python) -m pytest --quiet --override-ini timeout=900 tests/kafka
 
-test-spark: $(dev) ## run all tests that start Spark, of which `make test` has a few; with a million messages (8 minutes; JDK)
-	@tools/setup_debian.sh java
-	@PENSTOCK_TEST_SPARK=1 SOAK_MESSAGES=1000000 $(python) -m pytest --quiet tests/spark tests/cli tests/docs tests/tools tests/system/test_spark_kills.py
+test-spark: $(dev) ## run all tests that start Spark, of which `make test` has a few; with a million messages (13 minutes; JDK, Maven)
+	@tools/setup_debian.sh java mvn
+	@PENSTOCK_TEST_SPARK=1 SOAK_MESSAGES=1000000 $(python) -m pytest --quiet tests/spark tests/cli tests/docs tests/tools \
+		tests/system/test_spark_kills.py tests/system/test_spark_rides_along.py
 
 test-spark-cluster: $(dev) ## run source, sink and archive on a Spark cluster and kill its executors (2 minutes; JDK)
 	@tools/setup_debian.sh java

@@ -28,6 +28,7 @@ _APART: Final = (
     "tests/spark/test_java.py::test_where_there_is_no_java_one_is_installed_and_spark_runs_on_it",
     "tests/spark/source/test_source.py::test_transform_with_state_needs_protobuf_and_pandas",
     "tests/system/test_spark_kills.py",
+    "tests/system/test_spark_rides_along.py",
     "tests/docs/test_guides.py::test_the_guides_to_spark_work_one_after_the_other_against_one_broker",
 )
 

@@ -14,11 +14,13 @@ SESSION_MS: Final = 2000
 
 
 class ZookeeperCluster:
-    """`with ZookeeperCluster(folder, connect) as cluster:` has brokers 0, 1 and 2, at ports that they keep."""
+    """`with ZookeeperCluster(folder, connect) as cluster:` has brokers 0, 1 and 2, at ports that they keep. Configs are
+    those of all brokers, written as `name=value`."""
 
-    def __init__(self, folder: Path, connect: str) -> None:
+    def __init__(self, folder: Path, connect: str, *configs: str, session_ms: int = SESSION_MS) -> None:
         self._folder = folder
         self._connect = connect
+        self._configs = (f"zookeeper.session.timeout.ms={session_ms}", *configs)
         self._ports = [spare_port() for _ in range(BROKERS)]
         self.brokers: dict[int, BrokerProcess] = {}
 
@@ -38,10 +40,13 @@ class ZookeeperCluster:
     def start(self, number: int) -> None:
         """As it was before, after it was killed."""
         self.brokers[number] = BrokerProcess(
-            self._folder / str(number),
+            self.data(number),
             *("--zookeeper", self._connect, "--node-id", str(number), "--listen", self.address(number)),
-            *("-X", f"zookeeper.session.timeout.ms={SESSION_MS}"),
+            *(option for config in self._configs for option in ("-X", config)),
         )
+
+    def data(self, number: int) -> Path:
+        return self._folder / str(number)
 
     def address(self, number: int) -> str:
         return f"127.0.0.1:{self._ports[number]}"
@@ -79,6 +84,17 @@ class ZookeeperCluster:
             return True
 
         wait_until(agree, "all brokers to be alive")
+
+    def wait_until_in_sync(self, *topics: str) -> None:
+        """Wait until all brokers are alive, and every partition has all its replicas in sync."""
+        self.wait_until_alive()
+
+        def agree() -> bool:
+            with Admin(self.bootstrap) as admin:
+                partitions = [each for topic in topics for each in admin.topic(topic).partitions]
+            return all(len(each.isr) == len(each.replicas) == BROKERS for each in partitions)
+
+        wait_until(agree, "all replicas to be in sync")
 
     def logged(self, message: str) -> list[int]:
         """How often each broker has logged this since it was started."""
