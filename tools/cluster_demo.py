@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from rich.console import Console
 from rich.table import Table
@@ -31,6 +31,7 @@ RATE: Final = 1_000
 MARGIN: Final = 500
 LOOK_SECONDS: Final = 0.02
 PATIENCE_SECONDS: Final = 60
+ASK_SECONDS: Final = 5
 # A broker that is killed is part of the show.
 QUIET: Final = {"log_level": 0}
 STYLES: Final = {"leads": "bold green", "in sync": "green", "behind": "yellow", "away": "red"}
@@ -120,8 +121,12 @@ class Roles:
         return all(leader in self.alive and leader != KILLED for leader in self.leaders)
 
 
-def look(admin: AdminClient) -> Roles:
-    metadata = admin.list_topics(timeout=PATIENCE_SECONDS)
+def look(admin: AdminClient) -> Roles | None:
+    """None if there is no answer in time: librdkafka may have asked the broker that was just killed."""
+    try:
+        metadata = admin.list_topics(timeout=ASK_SECONDS)
+    except KafkaException:
+        return None
     partitions = metadata.topics[TOPIC].partitions
     return Roles(
         frozenset(metadata.brokers),
@@ -133,7 +138,7 @@ def look(admin: AdminClient) -> Roles:
 def until(admin: AdminClient, holds: Callable[[Roles], bool], what: str) -> Roles:
     """Look until it holds, and return what was seen then."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds(seen := look(admin)):
+    while (seen := look(admin)) is None or not holds(seen):
         assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_SECONDS} s; {seen}"
         time.sleep(LOOK_SECONDS)
     return seen

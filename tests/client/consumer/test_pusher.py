@@ -286,7 +286,7 @@ async def test_what_on_error_raises_ends_the_push(broker: Broker) -> None:
 async def test_a_call_may_take_long_if_others_are_acknowledged_meanwhile_and_not_longer(broker: Broker) -> None:
     stage = Stage(broker)
     await stage.fill(8)
-    settings = {"max_poll_interval_ms": 400, "heartbeat_interval_ms": 20, "auto_commit_interval_ms": 10}
+    settings = {"max_poll_interval_ms": 1_500, "heartbeat_interval_ms": 20, "auto_commit_interval_ms": 10}
     async with stage.consumer(**settings) as consumer:
         calls: list[int] = []
 
@@ -296,12 +296,12 @@ async def test_a_call_may_take_long_if_others_are_acknowledged_meanwhile_and_not
                 # Until the group has given up on us.
                 await until(lambda: consumer._parts.poller.polls_are_paused)  # type: ignore[union-attr]
             else:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.25)
             if message.offset == 7:
                 consumer.end_push()
 
         await consumer.push(handle)
-    assert calls == [0, 1, 2, 3, 4, 5, 6, 6, 7], "eight times 100 ms are no reason to give up"
+    assert calls == [0, 1, 2, 3, 4, 5, 6, 6, 7], "eight times 250 ms are no reason to give up"
     assert await stage.committed() == {0: 8}
 
 

@@ -113,7 +113,7 @@ async def test_who_does_not_await_is_told_what_to_do() -> None:
 
 @in_loop
 async def test_waiting_for_room_has_an_end() -> None:
-    async with producing_to(buffer_memory=20_000, max_block_ms=30) as (producer, _, [broker]):
+    async with producing_to(buffer_memory=20_000, max_block_ms=300) as (producer, _, [broker]):
         broker.answers[ProduceRequest] = lambda _: SILENCE
         with pytest.raises(BufferFullError):
             send_many(producer, 100, bytes(1_000))
@@ -126,13 +126,13 @@ async def test_waiting_for_room_has_an_end() -> None:
 
 @in_loop
 async def test_one_that_waits_in_line_fails_when_its_time_is_up() -> None:
-    async with producing_to(buffer_memory=20_000, max_block_ms=30) as (producer, _, [broker]):
+    async with producing_to(buffer_memory=20_000, max_block_ms=300) as (producer, _, [broker]):
         broker.answers[ProduceRequest] = lambda _: SILENCE
         waiting = [asyncio.ensure_future(send_or_error(producer, bytes(1_000))) for _ in range(30)]
         failed = await waiting[-1]
 
         assert isinstance(failed, BufferFullError)
-        assert any("max.block.ms (30)" in note for note in failed.__notes__)
+        assert any("max.block.ms (300)" in note for note in failed.__notes__)
         await producer.close(timeout_ms=0)
         assert all(isinstance(each, ClientError) for each in await asyncio.gather(*waiting))
 
