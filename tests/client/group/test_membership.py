@@ -71,6 +71,24 @@ async def test_partitions_change_hands_only_while_the_application_polls(broker: 
     assert sorted(places(taken)) == [(number, offset) for number in range(2) for offset in range(11)]
 
 
+@in_loop
+async def test_heartbeats_that_tell_of_a_rebalance_again_and_again_lead_to_one_join(broker: Broker) -> None:
+    stage = Stage(broker, partitions=2)
+    async with stage.consumer() as one:
+        await balanced(stage, one)
+        async with stage.consumer() as two:
+            waiting = asyncio.create_task(two.poll(timeout_ms=None))
+            with broker.faults.delay_replies(0, "Heartbeat") as beats:
+                # The application is busy.
+                await until(lambda: beats.struck >= 5)
+                await polling_until(lambda: len(one.assignment) == 1 and two.assignment, one)
+                told = beats.struck
+                await polling_until(lambda: beats.struck >= told + 5, one)
+            assert [one.stats().rebalances, two.stats().rebalances] == [2, 1]
+            await stage.fill(1)
+            await waiting
+
+
 class Backwards:
     """Gives everything to the member that joined with the last id."""
 

@@ -135,6 +135,8 @@ class Membership:
         """How many partitions the topics of all members had when this member, as leader, assigned them."""
         self._was_shared_out = asyncio.Event()
         self._needs_join = asyncio.Event()
+        self._is_join_due = False
+        """From when a join was asked for until one is sent, which may have to wait for the application."""
         self._was_overdue = False
         self._app_came = asyncio.Event()
         self._calm = asyncio.Event()
@@ -172,6 +174,7 @@ class Membership:
 
     def rejoin(self) -> None:
         """The subscription has changed, or the group has."""
+        self._is_join_due = True
         self._needs_join.set()
         self._subscribed.set()
 
@@ -327,6 +330,7 @@ class Membership:
     async def _join(self) -> JoinGroupResponse | None:
         """None: it has to be tried again from the start."""
         self._enter(State.JOINING)
+        self._is_join_due = False
         settings = self._settings
         owned = self._owner.owned if self._is_cooperative else frozenset()
         protocols = [
@@ -449,7 +453,9 @@ class Membership:
             case ErrorCode.NONE:
                 pass
             case ErrorCode.REBALANCE_IN_PROGRESS:
-                self.rejoin()
+                # Heartbeats say so again and again until the join is sent; each of them is answered by that one.
+                if not self._is_join_due:
+                    self.rejoin()
             case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.ILLEGAL_GENERATION:
                 self._forgotten(keeps_id=code == ErrorCode.ILLEGAL_GENERATION)
                 self._enter(State.OUTSIDE)
