@@ -12,7 +12,7 @@ from penstock.storage.recovery_points import RecoveryPoints
 from tools.chaos.scene import Course, Scene
 from tools.chaos.stage import POLL_SECONDS, StuckError
 
-NOTICE_SECONDS: Final = 60.0
+NOTICE_SECONDS: Final = 180.0
 AFTER_FAILED_SYNC: Final = 1
 """The exit code of a broker whose disk has failed."""
 # Of a batch: its first offset and its length, and how far its last offset is from the first.
