@@ -101,7 +101,7 @@ def _perform(stage: Stage, crew: Crew, result: Result, lead_seconds: float) -> N
         mended = time.monotonic()
         wait_for(lambda: written.since(mended, places), PATIENCE_SECONDS, "writes to every partition after the fault")
         wait_for(lambda: written.committed_since(mended), PATIENCE_SECONDS, "a commit of the group after the fault")
-        stage.wait_until_whole(PATIENCE_SECONDS)
+        stage.wait_until_whole(stage.whole_seconds)
         time.sleep(lead_seconds)
         crew.end()
         work = Work(FINAL, stage.bootstrap, crew.topic, crew.partitions, crew.group)

@@ -20,6 +20,8 @@ from tools.chaos.view import View, look
 PORT: Final = 9092
 REPLICAS: Final = len(HOSTS)
 START_SECONDS: Final = 90.0
+WHOLE_SECONDS: Final = 60.0
+"""After a fault brokers have to be back, and all replicas in sync, within this time."""
 STOP_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.2
 
@@ -98,6 +100,8 @@ class BrokerProcess:
 class Stage(ABC):
     """`with stage:` has a cluster that is whole. The stages of the systems say what their brokers need beside them."""
 
+    whole_seconds = WHOLE_SECONDS
+
     def __init__(self, network: Network, brokers: dict[int, BrokerProcess], session_seconds: float) -> None:
         """The others go on without a broker that they have not heard of for a session."""
         self.network = network
@@ -109,7 +113,7 @@ class Stage(ABC):
             self.prepare()
             for broker in self.brokers.values():
                 broker.start()
-            self.wait_until_whole(START_SECONDS)
+            self.wait_until_whole(max(START_SECONDS, self.whole_seconds))
         except BaseException:
             self.stop()
             raise

@@ -12,7 +12,7 @@ from penstock.client.sync import Admin
 from penstock.protocol.errors import DecodeError
 from penstock.protocol.schemas.cluster import DescribeClusterRequest
 from tools.chaos.network import HOSTS, Network, address
-from tools.chaos.stage import PORT, START_SECONDS, BrokerProcess, Stage, wait_for
+from tools.chaos.stage import PORT, BrokerProcess, Stage, wait_for
 from tools.chaos.systems.warming import load
 from tools.chaos.view import ASK_SECONDS, View
 from tools.clients.processes import OutsideError, last_lines
@@ -24,6 +24,8 @@ HEAP_MB: Final = 512
 CONTROLLER_PORT: Final = 9093
 WARM_PARTITIONS: Final = 12
 KNOWN_SECONDS: Final = 30.0
+WHOLE_SECONDS: Final = 180.0
+"""On two busy cores Java alone takes a minute to start, which says nothing of recovery."""
 _OF_CONTROLLERS: Final = 2
 """A kind of endpoint in DescribeCluster (KIP-919)."""
 _OURS: Final = "penstock."
@@ -62,6 +64,8 @@ rootLogger.appenderRef.out.ref=out
 class KafkaStage(Stage):
     """Data and logs are in the folder."""
 
+    whole_seconds = WHOLE_SECONDS
+
     def __init__(self, network: Network, folder: Path, *, session_seconds: float) -> None:
         logging = folder / "log4j2.properties"
         logging.write_text(LOGGING)
@@ -99,7 +103,7 @@ class KafkaStage(Stage):
         load(self.bootstrap, topic, WARM_PARTITIONS)
         with Admin(self.bootstrap) as admin:
             admin.delete_topic(topic)
-        self.wait_until_whole(START_SECONDS)
+        self.wait_until_whole(self.whole_seconds)
         self._warm |= processes
 
     def topic_configs(self, configs: Mapping[str, str]) -> Mapping[str, str]:
