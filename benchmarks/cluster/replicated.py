@@ -171,7 +171,7 @@ class Stage:
     def all_led(self, without: int | None = None) -> float:
         """`without` a broker that was killed, which is said to be alive until its session ends."""
         return self.wait_until(
-            "leaders", lambda copies: copies.led == self.shape.total and not copies.leaders.get(without, 0)
+            "leaders", lambda copies: copies.led == self.shape.total and without not in copies.leaders
         )
 
     def all_whole(self) -> float:
