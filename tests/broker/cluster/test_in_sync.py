@@ -109,6 +109,28 @@ async def test_a_follower_that_the_controller_takes_for_dead_does_not_fill_the_m
 
 
 @in_loop
+async def test_a_follower_that_had_everything_does_not_lag_after_a_silence_while_another_one_is_away() -> None:
+    async with copying(configs=LAG) as copies:
+        await copies.create()
+        client = await copies.client()
+        away, other = copies.followers()
+        copies.cut(copies.leader(), [away])
+        assert (await client.produce(TOPIC, batch(b"a"))).error_code == ErrorCode.NONE
+        assert away not in copies.image().isr
+        here, led = copies.nodes[copies.leader()].broker._in_sync, copies.led()
+        await here.close()
+        assert led in here._behind
+        # Nothing is written for longer than a follower may lag.
+        await until(lambda: here._now_ms() > led.leader.followers[other].caught_up_ms + 600)
+        copies.cut(copies.leader(), [other])
+        assert (await client.produce(TOPIC, batch(b"b"), acks=1)).error_code == ErrorCode.NONE
+        assert led.leader.followers[other].end_offset < led.log.end_offset
+        assert led.leader.lagging(here._now_ms(), led.log.end_offset) == []
+        # It lags once it lacks that for so long.
+        await until(lambda: led.leader.lagging(here._now_ms(), led.log.end_offset) == [other])
+
+
+@in_loop
 async def test_a_look_at_many_partitions_leaves_turns_of_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async with copying(configs=LAG) as copies:
         await copies.create(partitions=6, copies=2)

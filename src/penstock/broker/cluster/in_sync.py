@@ -49,8 +49,8 @@ class InSync:
         self._broker_epoch = broker_epoch
         self._meter = meter
         self._loop = asyncio.get_running_loop()
-        # With a follower that lacks something, or is not in sync.
-        self._behind: dict[Partition, None] = {}
+        # With a follower that lacks something, or is not in sync; and where the log ended when that was said last.
+        self._behind: dict[Partition, int] = {}
         # Those of them that are to be looked at now: all of them from time to time, and in between only what may have
         # something to propose.
         self._due: dict[Partition, None] = {}
@@ -70,10 +70,18 @@ class InSync:
 
     def look_at(self, partition: Partition) -> None:
         """A follower of the partition has something to fetch, or is not in sync."""
-        if partition not in self._behind:
-            self._behind[partition] = None
-            partition.leader.fell_behind(self._now_ms())
-        if partition.leader.joining(self._now_ms(), partition.log.end_offset):
+        leader, now_ms, end = partition.leader, self._now_ms(), partition.log.end_offset
+        before = self._behind.get(partition)
+        if before is None:
+            leader.fell_behind(now_ms)
+        elif end > before:
+            # While another follower is away, the partition stays here. One that had everything until now does not lag,
+            # however long nothing was written.
+            for follower in leader.followers.values():
+                if follower.end_offset >= before:
+                    follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
+        self._behind[partition] = end
+        if leader.joining(now_ms, end):
             self._due[partition] = None
             self._woken.set()
 
@@ -93,7 +101,7 @@ class InSync:
                     await self._woken.wait()
             except TimeoutError:
                 next_look = self._loop.time() + LOOK_SECONDS
-                self._due |= self._behind
+                self._due |= dict.fromkeys(self._behind)
             self._woken.clear()
             try:
                 if self._given_up:
