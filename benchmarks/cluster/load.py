@@ -13,6 +13,8 @@ from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+# Each has a partition in a request, and five requests under way to a broker.
+PRODUCERS: Final = 16
 _TICK_SECONDS: Final = 0.01
 _SEED: Final = 1
 _DRAIN_SECONDS: Final = 120.0
@@ -83,7 +85,8 @@ class _Running:
         random.Random(_SEED).shuffle(self._places)
         self._rate = rate
         common: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
-        self._producer = Producer({**common, "acks": "all", "enable.idempotence": True, "linger.ms": 5})
+        settings = {**common, "acks": "all", "enable.idempotence": True, "linger.ms": 5}
+        self._producers = [Producer(settings) for _ in range(PRODUCERS)]
         self._consumer = Consumer({**common, **_FETCH, "group.id": "bench", "enable.auto.commit": False})
         self._consumer.assign([TopicPartition(topic, number, 0) for topic, number in self._places])
         self._told = Told()
@@ -111,7 +114,9 @@ class _Running:
             while due <= now:
                 self._send()
                 due += 1 / self._rate
-            self._producer.poll(_TICK_SECONDS)
+            for producer in self._producers:
+                producer.poll(0)
+            time.sleep(_TICK_SECONDS)
         self._finish()
 
     def _send(self) -> None:
@@ -123,7 +128,8 @@ class _Running:
         def delivered(error: object, _: object) -> None:
             self._delivered(number, error)
 
-        self._producer.produce(topic, b"load-%d" % number, partition=partition, on_delivery=delivered)
+        producer = self._producers[number % len(self._places) % PRODUCERS]
+        producer.produce(topic, b"load-%d" % number, partition=partition, on_delivery=delivered)
 
     def _delivered(self, number: int, error: object) -> None:
         told = self._told
@@ -153,8 +159,9 @@ class _Running:
 
     def _finish(self) -> None:
         deadline = time.monotonic() + _DRAIN_SECONDS
-        while self._producer.flush(1) and time.monotonic() < deadline:
-            pass
+        for producer in self._producers:
+            while producer.flush(1) and time.monotonic() < deadline:
+                pass
         while self._unread - self._read and time.monotonic() < deadline:
             time.sleep(_TICK_SECONDS)
         self._stopping.set()

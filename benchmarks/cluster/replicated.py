@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from benchmarks.batches import KB, MB
 from benchmarks.cluster.asking import Connection, Copies, Probe, Watcher, ask_metadata
 from benchmarks.cluster.brokers import Brokers, cluster_of
-from benchmarks.cluster.load import Load, Told
+from benchmarks.cluster.load import PRODUCERS, Load, Told
 from benchmarks.cluster.metrics import Metrics
 from benchmarks.cluster.partitions import BROKERS, MAX_REQUEST_KB, Shape
 from benchmarks.cluster.syncs import Syncs
@@ -210,9 +210,10 @@ def _tables(stage: Stage, told: Told) -> list[Table]:
         Table(
             f"Replicated, {name} × {REPLICAS}",
             f"Three brokers and three nodes of ZooKeeper, each a process, on all cores of one machine; "
-            f"min.insync.replicas is {MIN_ISR}, every partition has records, and idempotent acks=all producers write "
-            f"{stage.rate} messages a second to all of them in turn, which a consumer reads. A session lasts "
-            f"{SESSION_SECONDS:.0f} s: so long after a kill nothing happens. Seconds are those until every broker says "
+            f"min.insync.replicas is {MIN_ISR}, every partition has records, and {PRODUCERS} idempotent acks=all "
+            f"producers write {stage.rate} messages a second to all of them in turn, which a consumer reads. A "
+            f"session lasts {SESSION_SECONDS:.0f} s: so long after a kill nothing happens. Seconds are those until "
+            "every broker says "
             "so by Metadata; writes are those until all messages are acknowledged that were sent before that. CPU is "
             "that of brokers that run in the end. The longest turn is that of an event loop by its own lag metric, at "
             "most; the longest wait is that of a small question which one "
