@@ -65,7 +65,8 @@ class Questions:
 
     Each try is another client. librdkafka 2.10 and later forget a broker that is missing in Metadata, as one that was
     killed is in Kafka's, too, but keep it as the coordinator that they remember of a group. They then wait for a
-    connection that nothing opens, and do not send another FindCoordinator (librdkafka's issue 5511)."""
+    connection that nothing opens, and do not send another FindCoordinator (librdkafka's issue 5511). One that has a
+    connection to a coordinator that dies may even end the process with an assertion (issue 4605)."""
 
     def __init__(self, brokers: SupervisorProcess) -> None:
         self._brokers = brokers
