@@ -98,7 +98,8 @@ class BrokerRegistration:
             await asyncio.sleep(RETRY_SECONDS)
             return
         log.warning("out of contact with the metadata store for a whole session: this broker waits, and registers then")
-        await self._store.wait_for_contact(Contact.LOST, self._store.session)
+        while self._store.contact is Contact.LOST:
+            await self._store.wait_for_contact(Contact.LOST, self._store.session)
 
     async def served(self) -> None:
         """Wait until the metadata log has the registration, and this broker has followed it so far."""
