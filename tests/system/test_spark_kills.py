@@ -12,7 +12,7 @@ from penstock.testing import Broker
 from tests.spark.cluster import TestCluster
 from tests.system.query_process import QueryProcess
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(3600)
 
 
 @pytest.fixture
