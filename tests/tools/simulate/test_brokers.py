@@ -87,4 +87,6 @@ def test_a_leader_that_does_not_wait_for_one_of_its_followers_is_found_out(monke
             leader.high_watermark = max(leader.high_watermark, min(ends))
 
     monkeypatch.setattr(PartitionLeader, "_commit", commit)
-    assert "were both acknowledged at" in first_problem()
+    # Two producers were told the offset, or a reader finds another record there than before.
+    problem = first_problem()
+    assert re.search(r"were both acknowledged at|has changed from", problem), problem
