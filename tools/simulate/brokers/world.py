@@ -79,7 +79,8 @@ class Outcome:
 
 def simulate(seed: int, *, told: bool = False) -> Outcome:
     """Run one schedule. With `told` the transcript has what brokers log, too."""
-    with determined(seed):
+    # What has gone round in circles stays in memory otherwise: tens of megabytes of each schedule.
+    with clearing_away(), determined(seed):
         return World(seed, told=told).run()
 
 
