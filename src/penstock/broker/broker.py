@@ -403,6 +403,8 @@ class Broker:
         enabled = self.config.boolean("controlled.shutdown.enable")
         if self._is_killed or self.failed.is_set() or not others or not enabled:
             return
+        # The next coordinators may know more of groups as soon as they are elected, and this broker hears of it later.
+        services.groups.end_waits()
         try:
             async with asyncio.timeout(GRACE_SECONDS):
                 await race(self._ask_to_be_relieved(), self.failed.wait())

@@ -319,6 +319,32 @@ async def test_commits_under_way_are_answered_when_the_broker_stops() -> None:
 
 
 @in_loop
+async def test_a_coordinator_that_hands_over_says_nothing_that_its_successor_may_know_better(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with coordinated() as copies:
+        await member_of(copies)
+        node = copies.nodes[copies.leader()]
+        client, broker = await node.connect(), node.broker
+        asks, may_go, relieve = asyncio.Event(), asyncio.Event(), broker._ask_to_be_relieved
+
+        async def ask_later() -> None:
+            asks.set()
+            await may_go.wait()
+            await relieve()
+
+        monkeypatch.setattr(broker, "_ask_to_be_relieved", ask_later)
+        stopping = asyncio.ensure_future(broker.stop())
+        await asks.wait()
+        with pytest.raises(AssertionError, match="NOT_COORDINATOR"):
+            await committed(client, GROUP)
+        may_go.set()
+        await stopping
+        node._broker = None
+        await node.stop()
+
+
+@in_loop
 async def test_a_failing_disk_leaves_groups_without_a_coordinator_until_an_operator_comes() -> None:
     files = GatedFiles()
     async with running(files=files) as node:
