@@ -235,22 +235,25 @@ def _kill_and_return(stage: Stage, state: str) -> None:
 
 
 def _fill(stage: Stage) -> None:
-    shape = stage.shape
     with stage.measured("a message to each, acks=all", probed=min(stage.brokers.running)):
-        settings = {"bootstrap.servers": stage.brokers.addresses(), "acks": "all", "linger.ms": 50, "log_level": 0}
-        producer = Producer(settings)
-        refused: list[KafkaError] = []
+        fill(stage.shape, stage.brokers.addresses(), PATIENCE_SECONDS)
 
-        def delivered(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                refused.append(error)
 
-        for name in shape.names():
-            for partition in range(shape.partitions):
-                producer.produce(name, b"%d" % partition, partition=partition, on_delivery=delivered)
-            producer.poll(0)
-        if producer.flush(PATIENCE_SECONDS) or refused:
-            raise ServerError(f"messages were not delivered: {refused[:3] or 'there was no answer'}")
+def fill(shape: Shape, addresses: str, seconds: float) -> None:
+    """Send a message to each partition, and wait until all are acknowledged."""
+    producer = Producer({"bootstrap.servers": addresses, "acks": "all", "linger.ms": 50, "log_level": 0})
+    refused: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            refused.append(error)
+
+    for name in shape.names():
+        for partition in range(shape.partitions):
+            producer.produce(name, b"%d" % partition, partition=partition, on_delivery=delivered)
+        producer.poll(0)
+    if producer.flush(seconds) or refused:
+        raise ServerError(f"messages were not delivered: {refused[:3] or 'there was no answer'}")
 
 
 @dataclass(slots=True, frozen=True)

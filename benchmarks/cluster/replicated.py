@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.batches import KB, MB
@@ -16,7 +15,7 @@ from benchmarks.cluster.asking import Connection, Copies, Probe, Watcher, ask_me
 from benchmarks.cluster.brokers import Brokers, cluster_of
 from benchmarks.cluster.load import PRODUCERS, Load, Told
 from benchmarks.cluster.metrics import Metrics
-from benchmarks.cluster.partitions import BROKERS, MAX_REQUEST_KB, Shape
+from benchmarks.cluster.partitions import BROKERS, MAX_REQUEST_KB, Shape, fill
 from benchmarks.cluster.syncs import Syncs
 from benchmarks.measure import Step
 from benchmarks.processes import ServerError
@@ -185,7 +184,8 @@ def run(step: Step, shape: Shape) -> list[Table]:
         stage = Stage(brokers, shape, step)
         stage.memory.append(_memory_row("started", brokers))
         _create(stage)
-        _fill(stage)
+        with stage.measured("a message to each, acks=all"):
+            fill(shape, stage.brokers.addresses(), PATIENCE_SECONDS)
         with stage.measured("idle"):
             time.sleep(_STEADY_SECONDS)
         topics = shape.names()
@@ -250,25 +250,6 @@ def _create(stage: Stage) -> None:
         for created in admin.create_topics(topics, request_timeout=PATIENCE_SECONDS).values():
             created.result(PATIENCE_SECONDS)
         stage.all_led()
-
-
-def _fill(stage: Stage) -> None:
-    shape = stage.shape
-    with stage.measured("a message to each, acks=all"):
-        settings = {"bootstrap.servers": stage.brokers.addresses(), "acks": "all", "linger.ms": 50, "log_level": 0}
-        producer = Producer(settings)
-        refused: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                refused.append(error)
-
-        for name in shape.names():
-            for partition in range(shape.partitions):
-                producer.produce(name, b"%d" % partition, partition=partition, on_delivery=delivered)
-            producer.poll(0)
-        if producer.flush(PATIENCE_SECONDS) or refused:
-            raise ServerError(f"messages were not delivered: {refused[:3] or 'there was no answer'}")
 
 
 def _find_rate(load: Load, step: Step) -> int:
